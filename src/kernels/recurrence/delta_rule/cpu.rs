@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use candle_core::{Result, Tensor};
 
-use super::super::lanes::{load_some, softplus, write_some};
+use super::super::lanes::{load_some, softplus, store_some, write_some};
 use super::super::runs::Run;
 use super::args::{Gates, Heads, LENGTH_EPS, NAME};
 use crate::cpu::{Kernel, LANES, Lanes, Level};
@@ -157,17 +157,13 @@ impl<const BY_ELEMENT: bool> Kernel for Head<'_, BY_ELEMENT> {
         let mut block: Vec<Pair> = vec![[[0.0; LANES]; 2]; key_dim];
         for first in (0..value_dim).step_by(COLUMNS) {
             let count = COLUMNS.min(value_dim - first);
-            for (row, kept) in block.iter_mut().zip(state.chunks_exact(value_dim)) {
-                let row = row.as_flattened_mut();
-                row.fill(0.0);
-                if !run.starts {
-                    row[..count].copy_from_slice(&kept[first..first + count]);
-                }
-            }
             let mut before: Option<Change<'_, L, BY_ELEMENT>> = None;
             for (step, row) in steps.iter().zip(run.rows.clone()) {
                 let read = match before {
-                    None => read(l, &block, step),
+                    None => {
+                        let kept = state.chunks_exact(value_dim).map(|row| &row[first..][..count]);
+                        take_and_read(l, &mut block, kept, run.starts, step)
+                    }
                     Some(before) => change_and_read(l, &mut block, before, step),
                 };
                 let value = &rule.qkv.row(row)[values + first..][..count];
@@ -180,10 +176,8 @@ impl<const BY_ELEMENT: bool> Kernel for Head<'_, BY_ELEMENT> {
                 write_pair(l, given, out);
             }
             if let Some(before) = before {
-                change(l, &mut block, before);
-            }
-            for (row, kept) in block.iter().zip(state.chunks_exact_mut(value_dim)) {
-                kept[first..first + count].copy_from_slice(&row.as_flattened()[..count]);
+                let kept = state.chunks_exact_mut(value_dim).map(|row| &mut row[first..][..count]);
+                change_and_return(l, &block, kept, before);
             }
         }
     }
@@ -265,17 +259,27 @@ fn readers<'a>(step: &'a Step<'_>) -> [&'a [f32]; 2] {
     step.faded.as_ref().map_or([step.key, step.query], |[_, key, query]| [key, query])
 }
 
+/// Takes the rows of a state into the block, zeros where a sequence starts, and reads them.
 #[inline(always)]
-fn read<L: Lanes>(l: L, block: &[Pair], step: &Step<'_>) -> Read<L> {
+fn take_and_read<'a, L: Lanes>(
+    l: L,
+    block: &mut [Pair],
+    kept: impl Iterator<Item = &'a [f32]>,
+    starts: bool,
+    step: &Step<'_>,
+) -> Read<L> {
     let mut read = Read::nothing(l);
     let [keys, queries] = readers(step);
-    for (row, (key, query)) in block.iter().zip(keys.iter().zip(queries)) {
-        read.add(l, [l.load(&row[0]), l.load(&row[1])], *key, *query);
+    for ((row, kept), (key, query)) in block.iter_mut().zip(kept).zip(keys.iter().zip(queries)) {
+        let taken = if starts { [l.splat(0.0); 2] } else { load_pair(l, kept) };
+        l.store(taken[0], &mut row[0]);
+        l.store(taken[1], &mut row[1]);
+        read.add(l, taken, *key, *query);
     }
     read
 }
 
-/// To the bit `change` and then `read`, going through the block once.
+/// Changes the block and reads it, going through it once.
 #[inline(always)]
 fn change_and_read<L: Lanes, const BY_ELEMENT: bool>(
     l: L,
@@ -295,16 +299,19 @@ fn change_and_read<L: Lanes, const BY_ELEMENT: bool>(
     read
 }
 
+/// Changes the block's rows on their way back to the state.
 #[inline(always)]
-fn change<L: Lanes, const BY_ELEMENT: bool>(
+fn change_and_return<'a, L: Lanes, const BY_ELEMENT: bool>(
     l: L,
-    block: &mut [Pair],
+    block: &[Pair],
+    kept: impl Iterator<Item = &'a mut [f32]>,
     before: Change<'_, L, BY_ELEMENT>,
 ) {
-    for (index, (row, key)) in block.iter_mut().zip(before.key).enumerate() {
+    for (index, ((row, kept), key)) in block.iter().zip(kept).zip(before.key).enumerate() {
         let changed = before.of(l, index, row, *key);
-        l.store(changed[0], &mut row[0]);
-        l.store(changed[1], &mut row[1]);
+        let (first, second) = kept.split_at_mut(kept.len().min(LANES));
+        store_some(l, changed[0], first);
+        store_some(l, changed[1], second);
     }
 }
 
