@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! 9 main        parse arguments, call cli                | allocator: where memory comes from
+//!                                                        | candle_threads: where candle computes
 //! 8 cli         one file per subcommand
 //! 7 app         from the model that a user chose to what http serves
 //!   fleet       several models, each in a process of its own, behind one address

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 /// What each room may import; a path below a room stands for that part only.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("allocator", &[]),
+    ("candle_threads", &[]),
     ("cli", &["*"]),
     // What a configuration means is what a GGUF file of it must say.
     ("app::convert", &["models", "layers", "text", "weights", "config"]),
@@ -177,7 +178,7 @@ const FOREIGN: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that may contain `unsafe`.
-const UNSAFE: &[&str] = &["allocator", "kernels", "weights"];
+const UNSAFE: &[&str] = &["allocator", "candle_threads", "kernels", "weights"];
 
 /// Whether a module holds tests alone.
 pub(crate) fn is_test(module: &str) -> bool {

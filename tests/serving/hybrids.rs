@@ -10,11 +10,16 @@ use crate::parity::{folder, prompt};
 
 const VOCAB: u32 = 160;
 
-/// The fixture `lfm2` with a tokenizer, which it lacks: a word for each token.
+/// The fixture `lfm2` with a tokenizer, which it lacks.
 pub(super) fn with_tokenizer() -> tempfile::TempDir {
+    with_tokenizer_of("lfm2")
+}
+
+/// A fixture with a tokenizer, which it lacks: a word for each token.
+fn with_tokenizer_of(fixture: &str) -> tempfile::TempDir {
     let target = tempfile::tempdir().unwrap();
     for name in ["config.json", "model.safetensors"] {
-        std::fs::copy(folder("lfm2").join(name), target.path().join(name)).unwrap();
+        std::fs::copy(folder(fixture).join(name), target.path().join(name)).unwrap();
     }
     let vocab: serde_json::Map<String, Value> =
         (0..VOCAB).map(|id| (format!("w{id}"), json!(id))).collect();
@@ -110,4 +115,22 @@ async fn memory_for_states_is_as_asked_and_refused_where_there_are_none() {
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && message.contains(expected), "{message}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_other_threads_compute_than_were_asked_for() {
+    let model = with_tokenizer_of("qwen3_next");
+    let config = model.path().join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let length = "\"max_position_embeddings\": 512";
+    assert!(text.contains(length), "{text}");
+    std::fs::write(&config, text.replace(length, "\"max_position_embeddings\": 4096")).unwrap();
+    // All in one step: of the products with the gate of its shared expert, 96,000 elements.
+    let arguments =
+        ["--threads", "2", "--max-num-batched-tokens", "4096", "--target-step-ms", "60000"];
+    let server = start(model.path(), &arguments);
+    ask(&server, &prompt(3000, VOCAB), 1).await;
+    let Some(threads) = server.threads() else { return };
+    let computing = |name: &&String| name.starts_with("kernel") || name.starts_with("candle");
+    assert_eq!(threads.iter().filter(computing).collect::<Vec<_>>(), ["kernel-1"], "{threads:?}");
 }

@@ -77,6 +77,14 @@ impl Server {
         self.child.id()
     }
 
+    /// The names of its threads, where the system tells.
+    pub(super) fn threads(&self) -> Option<Vec<String>> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
+        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+        // A thread may end meanwhile.
+        Some(names.flatten().map(|name| name.trim_end().to_owned()).collect())
+    }
+
     /// Sends SIGTERM.
     pub(super) fn terminate(&self) {
         let status = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
