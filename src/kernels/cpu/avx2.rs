@@ -219,6 +219,10 @@ impl<const DOTS: bool> Lanes for Avx2<DOTS> {
         cpu!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
     }
     #[inline(always)]
+    fn prefetch_once<T>(self, at: *const T) {
+        cpu!(_mm_prefetch::<_MM_HINT_NTA>(at.cast()));
+    }
+    #[inline(always)]
     fn sum(self, v: Self::V) -> f32 {
         cpu!({
             let by8 = _mm256_add_ps(v[0], v[1]);

@@ -79,6 +79,11 @@ pub(crate) trait Lanes: Copy {
     /// Asks for the cache line at `at` to be brought near; any address will do.
     #[inline(always)]
     fn prefetch<T>(self, _at: *const T) {}
+    /// As [`Self::prefetch`], of what is read once: only the nearest cache takes it.
+    #[inline(always)]
+    fn prefetch_once<T>(self, at: *const T) {
+        self.prefetch(at);
+    }
     /// Sum of all lanes: `i` and `i + 8` first, then 4, 2, 1 apart.
     fn sum(self, v: Self::V) -> f32;
     /// Largest lane.

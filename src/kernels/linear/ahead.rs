@@ -11,6 +11,8 @@ use crate::packed::formats::PANEL;
 
 /// Bytes of a part of a panel: with the next one, what stays in the first-level cache.
 pub(super) const PART: usize = 16 << 10;
+/// As many rows as share one tile at every level: a part is read once then.
+const FEW: usize = 2;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
@@ -45,12 +47,16 @@ impl Ahead {
         (self.lines_each_step * rows * vectors * LANES).div_ceil(self.rows * PANEL)
     }
 
-    /// Fetches `lines` lines.
+    /// Fetches `lines` lines for a tile of `rows` rows.
     #[inline(always)]
-    pub(super) fn fetch<L: Products>(&mut self, l: L, lines: usize) {
+    pub(super) fn fetch<L: Products>(&mut self, l: L, lines: usize, rows: usize) {
         for _ in 0..lines {
             if self.next < self.end {
-                l.prefetch(self.next);
+                if rows <= FEW {
+                    l.prefetch_once(self.next);
+                } else {
+                    l.prefetch(self.next);
+                }
                 self.next = self.next.wrapping_add(LINE);
             }
         }

@@ -99,7 +99,7 @@ impl<'a> Part<'a> {
                 tiles.shape(Shape { rows: [rows.len(); 2], depth: 8 / F::HALVES });
                 let run = self.some::<F>(&rows, v, sub);
                 run.multiply::<F>(tiles, these);
-                ahead.fetch(l, run.weights.len() * ahead.share(rows.len(), 1));
+                ahead.fetch(l, run.weights.len() * ahead.share(rows.len(), 1), TILE_ROWS);
                 (run, rows)
             });
             if let Some((run, rows)) = std::mem::replace(&mut before, next) {

@@ -44,11 +44,12 @@ impl<F: Format> Kernel for BlockPanel<'_, F> {
 }
 
 /// Rows from which on sub-blocks are taken apart once, and not by each tile: many where values are
-/// whole bytes already, and where tiles are so large that few of them share the work.
+/// whole bytes already, unless they are widened for their products, and where tiles are so large that few of them
+/// share the work.
 const fn unpack_from<F: Format, L: Products>() -> usize {
     match (F::Values::WIDE, L::WIDE) {
-        (true, true) => 32,
-        (true, false) => 12,
+        (true, true) if L::DOTS => 32,
+        (true, _) => 12,
         (false, true) => 8,
         (false, false) => 4,
     }
@@ -142,7 +143,7 @@ impl<F: Format> BlockPanel<'_, F> {
             for (cell, bytes) in cells.chunks_exact(F::CELL).enumerate() {
                 let (head, subs) = bytes.split_at(F::HEAD);
                 for (sub, bytes) in subs.chunks_exact(F::SUB).enumerate() {
-                    ahead.fetch(l, lines);
+                    ahead.fetch(l, lines, M);
                     let mut block = [&x[0][cell * F::SUBS + sub]; M];
                     for i in 1..M {
                         block[i] = &x[i][cell * F::SUBS + sub];

@@ -266,7 +266,7 @@ impl<S: Step> Part<'_, S> {
                 for j in 1..V {
                     w[j] = S::load(l, &columns[v + j]);
                 }
-                self.ahead.fetch(l, lines);
+                self.ahead.fetch(l, lines, M);
                 for i in 0..M {
                     // SAFETY: every slice of `x` has one element per step.
                     let x = S::splat(l, unsafe { *x[i].get_unchecked(step) });

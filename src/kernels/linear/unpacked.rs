@@ -211,7 +211,7 @@ impl UnpackedPart<'_> {
                 }
             }
             for (sub, weights) in self.weights.iter().enumerate() {
-                self.ahead.fetch(l, lines);
+                self.ahead.fetch(l, lines, M);
                 let mut block = [&x[0][sub]; M];
                 for i in 1..M {
                     block[i] = &x[i][sub];
