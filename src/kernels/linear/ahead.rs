@@ -11,7 +11,8 @@ use crate::packed::formats::PANEL;
 
 /// Bytes of a part of a panel: with the next one, what stays in the first-level cache.
 pub(super) const PART: usize = 16 << 10;
-/// As many rows as share one tile at every level: a part is read once then.
+/// As many rows as share one tile at every level: a part is read once then. A tile of so few behind many others
+/// fetches as small a share.
 const FEW: usize = 2;
 /// Bytes of a cache line.
 const LINE: usize = 64;

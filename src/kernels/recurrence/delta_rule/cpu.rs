@@ -309,9 +309,7 @@ fn change_and_return<'a, L: Lanes, const BY_ELEMENT: bool>(
 ) {
     for (index, ((row, kept), key)) in block.iter().zip(kept).zip(before.key).enumerate() {
         let changed = before.of(l, index, row, *key);
-        let (first, second) = kept.split_at_mut(kept.len().min(LANES));
-        store_some(l, changed[0], first);
-        store_some(l, changed[1], second);
+        store_pair(l, changed, kept);
     }
 }
 
@@ -330,6 +328,14 @@ fn dot<L: Lanes>(l: L, a: &[f32], b: &[f32]) -> f32 {
 fn load_pair<L: Lanes>(l: L, x: &[f32]) -> [L::V; 2] {
     let (first, second) = x.split_at(x.len().min(LANES));
     [load_some(l, first), load_some(l, second)]
+}
+
+/// Stores as many lanes as `out` is long.
+#[inline(always)]
+fn store_pair<L: Lanes>(l: L, v: [L::V; 2], out: &mut [f32]) {
+    let (first, second) = out.split_at_mut(out.len().min(LANES));
+    store_some(l, v[0], first);
+    store_some(l, v[1], second);
 }
 
 /// Writes as many lanes as `out` is long.
