@@ -12,6 +12,8 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::marker::PhantomData;
 
+#[cfg(all(test, target_os = "linux"))]
+mod emulated;
 pub(crate) mod rows;
 
 /// Rows of a tile.

@@ -78,6 +78,18 @@ impl Level {
         levels
     }
 
+    /// All levels of this machine, and emulated tile registers where it could have some.
+    #[cfg(test)]
+    pub(crate) fn tested() -> Vec<Self> {
+        let mut levels = Self::available();
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        if !levels.iter().any(|level| level.has_tiles()) {
+            let emulated = |lanes| Self(Set::Amx(Tiled { lanes, amx: Amx::emulated() }));
+            levels.extend(avx512::Avx512::detect().map(emulated));
+        }
+        levels
+    }
+
     /// The level's name, as the environment variable `SCONCE_KERNELS` spells it.
     pub fn name(self) -> &'static str {
         match self.0 {

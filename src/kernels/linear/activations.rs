@@ -290,7 +290,7 @@ mod tests {
         let mut row = Random::new(3).floats(3 * SUB_BLOCK);
         row[40..64].fill(0.0);
         row[SUB_BLOCK..40].fill(0.0);
-        for level in Level::available() {
+        for level in Level::tested() {
             let mut activations = Activations::new(level, &row, 1, row.len());
             activations.prepare(Form::Bytes);
             for (block, row) in activations.bytes().iter().zip(row.chunks(SUB_BLOCK)) {
@@ -310,7 +310,7 @@ mod tests {
     fn an_odd_row_of_pairs_ends_with_zero() {
         for k in [1, 15, 16, 31, 33] {
             let row: Vec<f32> = Random::new(4).floats(2 * k);
-            for level in Level::available() {
+            for level in Level::tested() {
                 let mut activations = Activations::new(level, &row, 2, k);
                 activations.prepare(Form::Pairs);
                 activations.prepare(Form::WidePairs);
@@ -332,7 +332,7 @@ mod tests {
     fn tiles_hold_blocks_of_rows_step_by_step() {
         let (m, k) = (19, 33);
         let row: Vec<f32> = Random::new(5).floats(m * k);
-        for level in Level::available() {
+        for level in Level::tested() {
             let mut activations = Activations::new(level, &row, m, k);
             activations.prepare(Form::Tiles);
             let tiles = activations.tiles();

@@ -95,7 +95,7 @@ fn float_weights_equal_the_plain_product() {
             };
             let expected = portable::linear(&x, &weight, Some(&bias)).unwrap();
             let without = portable::linear(&x, &weight, None).unwrap();
-            for level in Level::available() {
+            for level in Level::tested() {
                 let ours = plain(level, &x, &packed, Some(&bias.to_vec1().unwrap()));
                 assert_close(&ours, &expected, 2e-5);
                 assert_close(&plain(level, &x, &packed, None), &without, 2e-5);
@@ -113,7 +113,7 @@ fn quantized_weights_are_within_one_percent_of_the_plain_product() {
         for m in [1, 7, 20] {
             let x = random.tensor((m, k));
             let expected = portable::linear(&x, &exact, None).unwrap();
-            for level in Level::available() {
+            for level in Level::tested() {
                 let ours = plain(level, &x, &packed, None);
                 let error = relative_error(&ours, &expected);
                 assert!(error < 0.01, "{kind:?}, {m} rows, {}: {error}", level.name());
@@ -136,7 +136,7 @@ fn quantized_weights_meet_rows_of_bytes_exactly() {
         x.iter_mut().step_by(32).for_each(|x| *x = 127.0);
         let x = Tensor::from_vec(x, (9, k), &Device::Cpu).unwrap();
         let expected = portable::linear(&x, &exact, None).unwrap();
-        for level in Level::available() {
+        for level in Level::tested() {
             assert!(relative_error(&plain(level, &x, &packed, None), &expected) < 1e-6, "{kind:?}");
         }
     }
@@ -153,7 +153,7 @@ fn a_row_is_the_same_alone_and_in_any_batch() {
     for kind in KINDS {
         let (packed, _) = matrix(&mut random, kind, n, k);
         let layer = Layer { matrix: &packed, bias: None };
-        for level in Level::available() {
+        for level in Level::tested() {
             let each = |x: &Tensor, residual: &Tensor| {
                 [
                     plain(level, x, &packed, None),
@@ -193,7 +193,7 @@ fn long_rows_go_on_with_the_same_chain_of_additions() {
     for (kind, n, k, m) in sizes.chain([(GgmlDType::BF16, 200, 9 * 1024 + 33, 130)]) {
         let (packed, _) = matrix(&mut random, kind, n, k);
         let x = random.tensor((m, k));
-        for level in Level::available() {
+        for level in Level::tested() {
             let all = plain(level, &x, &packed, None);
             let alone = plain(level, &x.narrow(0, 17, 1).unwrap(), &packed, None);
             assert_eq!(bits(&alone), bits(&all.narrow(0, 17, 1).unwrap()), "{kind:?}");
@@ -216,7 +216,7 @@ fn what_is_left_of_k_is_the_same_alone_and_in_any_batch() {
     ] {
         let (packed, _) = matrix(&mut random, kind, 70, k);
         let x = random.tensor((53, k));
-        for level in Level::available() {
+        for level in Level::tested() {
             let all = plain(level, &x, &packed, None);
             for (first, count) in [(0, 1), (52, 1), (7, 2), (11, 5), (20, 16), (3, 40)] {
                 let rows = plain(level, &x.narrow(0, first, count).unwrap(), &packed, None);
@@ -234,7 +234,7 @@ fn what_is_no_number_stays_in_its_row() {
     let clean = random.floats(m * k);
     for kind in [GgmlDType::BF16, GgmlDType::F16, GgmlDType::F32] {
         let (packed, _) = matrix(&mut random, kind, 70, k);
-        for level in Level::available() {
+        for level in Level::tested() {
             let product = |x: &[f32]| {
                 plain(level, &Tensor::from_slice(x, (m, k), &Device::Cpu).unwrap(), &packed, None)
             };
@@ -261,7 +261,7 @@ fn fused_layers_equal_their_parts() {
     let x = random.tensor((m, k));
     let residual = random.tensor((m, n));
     let bias = random.floats(n);
-    for level in Level::available() {
+    for level in Level::tested() {
         let (a, _) = matrix(&mut random, GgmlDType::Q8_0, n, k);
         let (b, _) = matrix(&mut random, GgmlDType::BF16, n, k);
         let (gate, up) =

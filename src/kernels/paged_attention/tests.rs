@@ -218,7 +218,7 @@ fn mixed_batches_equal_plain_attention() {
             }
             for params in variants().into_iter().chain(two_sided()) {
                 let expected = case.plainly(params);
-                for level in Level::available() {
+                for level in Level::tested() {
                     let pairs = rounds && level.multiplies_pairs();
                     let bound = if pairs { 1.0 / 256.0 } else { 1e-5 };
                     assert_close(&case.at(level, params), &expected, bound);
@@ -233,7 +233,7 @@ fn chunks_give_the_same_bits() {
     for shape in SHAPES {
         let whole = Case::new(shape, KvFormat::Bf16, &[(131, 131)]);
         for params in variants() {
-            for level in Level::available() {
+            for level in Level::tested() {
                 let all = whole.at(level, params);
                 for chunk in [1, 5, 32, 33, 100] {
                     for first in (0..131).step_by(chunk) {
@@ -269,7 +269,7 @@ fn rows_that_see_behind_themselves_equal_plain_attention_in_any_chunk() {
             assert_eq!(bits(&case.plainly(causal)), bits(&plain.plainly(causal)));
             for params in variants().into_iter().chain([causal]) {
                 let expected = case.plainly(params);
-                for level in Level::available() {
+                for level in Level::tested() {
                     let whole = case.at(level, params);
                     assert_close(&whole, &expected, 1e-5);
                     for (first, count) in [(0, 20), (20, 32), (52, 18)] {
@@ -288,7 +288,7 @@ fn company_changes_no_bit() {
     for shape in SHAPES {
         let mixed = Case::new(shape, KvFormat::F32, &[(131, 40), (45, 45), (200, 1)]);
         let alone = mixed.rows(0, 40);
-        for level in Level::available() {
+        for level in Level::tested() {
             let params = params(Some(50), None);
             let (mixed, alone) = (mixed.at(level, params), alone.at(level, params));
             assert_eq!(bits(&alone), bits(&mixed.narrow(0, 0, 40).unwrap()));
@@ -342,7 +342,7 @@ fn neighbours_that_begin_alike_have_the_bits_that_they_have_alone() {
             }
             for params in [params(None, None), params(Some(300), None), params(Some(33), None)] {
                 let expected = case.plainly(params);
-                for level in Level::available() {
+                for level in Level::tested() {
                     let together = case.at(level, params);
                     let pairs = rounds && level.multiplies_pairs();
                     assert_close(&together, &expected, if pairs { 1.0 / 256.0 } else { 1e-5 });
@@ -377,7 +377,7 @@ fn positions_behind_a_query_are_never_read() {
         cache
     };
     (poisoned.k, poisoned.v) = (fill(&case.k, 3), fill(&case.v, 2));
-    for level in Level::available() {
+    for level in Level::tested() {
         let params = params(None, None);
         assert_eq!(bits(&poisoned.at(level, params)), bits(&case.at(level, params)));
     }
@@ -391,7 +391,7 @@ fn spans_are_merged_alike_by_any_chunk_and_any_number_of_threads() {
             for window in [None, Some(1), Some(255), Some(300), Some(513)] {
                 let params = params(window, None);
                 let expected = whole.plainly(params);
-                for level in Level::available() {
+                for level in Level::tested() {
                     let all = whole.at(level, params);
                     assert_close(&all, &expected, 1e-5);
                     assert_eq!(bits(&whole.on_threads(5, level, params)), bits(&all));
@@ -466,7 +466,7 @@ fn a_quantized_cache_gives_the_bits_of_its_numbers_in_f32() {
     for shape in [Shape::new(4, 2, 32), Shape::new(14, 2, 64), Shape::new(3, 1, 96)] {
         for sequences in [(300, 1), (70, 70)] {
             let case = Case::new(shape, KvFormat::Q8_0, &[sequences]);
-            for level in Level::available() {
+            for level in Level::tested() {
                 let wide = dequantized(level, &case, shape);
                 for params in variants() {
                     assert_eq!(bits(&case.at(level, params)), bits(&wide.at(level, params)));
