@@ -33,11 +33,12 @@ const SHAPE: (usize, usize) = (896, 4864);
 const SHAPE_256: (usize, usize) = (1024, 4224);
 /// Matrices that take turns: more than the caches hold.
 const LAYERS: usize = 48;
-const KINDS: [(&str, Kind); 23] = [
+const KINDS: [(&str, Kind); 24] = [
     ("f32", Kind::Ggml(GgmlDType::F32)),
     ("f16", Kind::Ggml(GgmlDType::F16)),
     ("bf16", Kind::Ggml(GgmlDType::BF16)),
     ("q8_0", Kind::Ggml(GgmlDType::Q8_0)),
+    ("w8a8", Kind::W8A8),
     ("q6_k", Kind::Ggml(GgmlDType::Q6K)),
     ("q5_k", Kind::Ggml(GgmlDType::Q5K)),
     ("q5_1", Kind::Ggml(GgmlDType::Q5_1)),
@@ -128,12 +129,12 @@ fn run_levels(wanted: &[String]) {
 fn random_matrix(kind: Kind, k: usize, n: usize) -> PackedMatrix {
     match kind {
         Kind::Ggml(kind) => rounded_matrix(kind, k, n),
-        Kind::Coded(kind) => random_blocks(kind, k, n),
+        Kind::Coded(_) | Kind::W8A8 => random_blocks(kind, k, n),
     }
 }
 
 /// Random codes with small scales, which stand first or last in a block.
-fn random_blocks(kind: Coded, k: usize, n: usize) -> PackedMatrix {
+fn random_blocks(kind: Kind, k: usize, n: usize) -> PackedMatrix {
     let count = n * k / kind.block_size() * kind.type_size();
     let random = Tensor::rand(0f32, 256.0, count, &Device::Cpu).unwrap();
     let mut bytes = random.to_dtype(DType::U8).unwrap().to_vec1::<u8>().unwrap();

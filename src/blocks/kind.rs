@@ -11,6 +11,9 @@ pub enum Kind {
     Ggml(GgmlDType),
     /// A kind that only files and our own products have.
     Coded(Coded),
+    /// Signed bytes with one scale for a row, to be multiplied with activations that are signed bytes with one
+    /// scale for a token. The bytes are those of Q8_0: every block has its row's scale.
+    W8A8,
 }
 
 /// Kinds of blocks whose numbers stand for others: indices into codebooks, trits, 4-bit floats. Named as
@@ -109,6 +112,7 @@ impl Kind {
         match self {
             Self::Ggml(kind) => kind.block_size(),
             Self::Coded(kind) => kind.block_size(),
+            Self::W8A8 => GgmlDType::Q8_0.block_size(),
         }
     }
 
@@ -117,14 +121,16 @@ impl Kind {
         match self {
             Self::Ggml(kind) => kind.type_size(),
             Self::Coded(kind) => kind.type_size(),
+            Self::W8A8 => GgmlDType::Q8_0.type_size(),
         }
     }
 
-    /// The tensor library's kind, if it has it.
+    /// The tensor library's kind of the bytes, if it has it.
     pub fn ggml(self) -> Option<GgmlDType> {
         match self {
             Self::Ggml(kind) => Some(kind),
             Self::Coded(_) => None,
+            Self::W8A8 => Some(GgmlDType::Q8_0),
         }
     }
 }
@@ -134,6 +140,7 @@ impl fmt::Debug for Kind {
         match self {
             Self::Ggml(kind) => write!(f, "{kind:?}"),
             Self::Coded(kind) => f.write_str(kind.name()),
+            Self::W8A8 => f.write_str("W8A8"),
         }
     }
 }

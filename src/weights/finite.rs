@@ -71,6 +71,7 @@ fn scale_offsets(kind: Kind) -> &'static [Scale] {
         // Two have scales that are always finite, the third one's is in four parts.
         Kind::Coded(Coded::Nvfp4 | Coded::Mxfp4 | Coded::Iq1M) => return &[],
         Kind::Coded(_) => return &[Scale::F16(0)],
+        Kind::W8A8 => GgmlDType::Q8_0,
     };
     match kind {
         GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 => &[],

@@ -70,6 +70,15 @@ impl StoredTensor {
         self.kind
     }
 
+    /// A matrix of 8-bit blocks, all of which have their row's scale, as one to be multiplied with activations
+    /// quantized by token; any other tensor as it is.
+    pub(crate) fn by_token(mut self) -> Self {
+        if self.kind == Kind::Ggml(GgmlDType::Q8_0) {
+            self.kind = Kind::W8A8;
+        }
+        self
+    }
+
     /// The tensor with other dimensions of as many elements.
     pub(crate) fn with_dims(mut self, dims: &[usize]) -> Self {
         debug_assert_eq!(self.dims.iter().product::<usize>(), dims.iter().product::<usize>());
@@ -223,7 +232,7 @@ impl StoredTensor {
         match self.kind {
             Kind::Ggml(kind) => kind,
             // gpt-oss would hardly fit as bf16.
-            Kind::Coded(Coded::Mxfp4) => GgmlDType::Q8_0,
+            Kind::Coded(Coded::Mxfp4) | Kind::W8A8 => GgmlDType::Q8_0,
             Kind::Coded(_) => GgmlDType::BF16,
         }
     }
@@ -235,7 +244,7 @@ impl StoredTensor {
                 Tensor::from_raw_buffer(self.bytes(), stored, &self.dims, &Device::Cpu)?
             }
             None => match self.kind {
-                Kind::Ggml(_) => self.to_qtensor()?.dequantize(&Device::Cpu)?,
+                Kind::Ggml(_) | Kind::W8A8 => self.to_qtensor()?.dequantize(&Device::Cpu)?,
                 Kind::Coded(kind) => {
                     let mut values = vec![0.0; self.dims.iter().product()];
                     dequantize(kind, self.bytes(), &mut values);

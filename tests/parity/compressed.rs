@@ -107,6 +107,23 @@ fn quantized_products_come_near() {
     }
 }
 
+/// Activations have a scale for each token, as the configuration asks, where products run on the CPU.
+#[test]
+fn activations_by_token_are_those_of_the_peer() {
+    let name = "compressed/w8a8";
+    let stored = open(name).weights(device()).scope("model.layers.0.self_attn.k_proj");
+    assert_eq!(stored.stored("weight", &[32, 64]).unwrap().kind(), Kind::W8A8);
+    let vocab = u32::try_from(load(name).vocab_size()).unwrap();
+    // The same weights without a word of activations have a scale for 32 elements of a token.
+    for (name, range) in [(name, 0.0..0.01), ("compressed/int8", 0.01..0.15)] {
+        let mut driver = Driver::new(load(name), KvFormat::F32, 64, None);
+        for run in &reference("compressed/w8a8").float32 {
+            let off = Distance::to_run(&follow(&mut driver, run, vocab), run);
+            assert!(range.contains(&off.mean), "{name}, prompt of {}: {off:?}", run.prompt);
+        }
+    }
+}
+
 /// gpt-oss as it is published: the numbers of its experts in f32, and the products that serve them.
 #[test]
 fn experts_of_four_bits_are_those_of_the_reference() {

@@ -12,6 +12,7 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::marker::PhantomData;
 
+pub(crate) mod bytes;
 #[cfg(all(test, target_os = "linux"))]
 mod emulated;
 pub(crate) mod rows;

@@ -2,8 +2,8 @@
 //!
 //! f32 and f16 weights meet f32 rows. bf16 weights meet rows rounded to bf16, which are f32 again
 //! where a level multiplies nothing else. Quantized weights
-//! meet rows of signed bytes with one scale per 32 elements, as in llama.cpp's products: the
-//! largest element becomes 127. A row's form depends on that row alone.
+//! meet rows of signed bytes with one scale per 32 elements, as in llama.cpp's products, or per row,
+//! as in vLLM's of W8A8: the largest element becomes 127. A row's form depends on that row alone.
 
 use candle_core::quantized::GgmlDType;
 use half::bf16;
@@ -33,6 +33,7 @@ pub(super) struct Activations<'a> {
     wide_pairs: Option<Vec<[f32; 2]>>,
     tiles: Option<Vec<bf16>>,
     bytes: Option<Vec<Block>>,
+    scaled: Option<Vec<ScaledBlock>>,
 }
 
 /// 32 elements of a row: `scale * values`.
@@ -47,6 +48,20 @@ pub(super) struct Block {
     pub(super) sums: [i32; 2],
 }
 
+/// Blocks of a part of a row with one scale: products are summed as integers inside of it.
+pub(super) const PART: usize = 8;
+
+/// 32 elements of a row with one scale: `scale * values`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct ScaledBlock {
+    pub(super) values: [[i8; 4]; 8],
+    /// The row's.
+    pub(super) scale: f32,
+    /// Sum of all values of the part that begins here; 0 inside of one.
+    pub(super) sum: i32,
+}
+
 /// What products of a kind run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
@@ -54,7 +69,10 @@ pub(super) enum Form {
     Pairs,
     WidePairs,
     Tiles,
+    /// With a scale per 32 elements.
     Bytes,
+    /// With a scale per row.
+    ScaledBytes,
 }
 
 impl Form {
@@ -63,6 +81,7 @@ impl Form {
             Kind::Ggml(GgmlDType::BF16) if level.has_tiles() => Self::Tiles,
             Kind::Ggml(GgmlDType::BF16) if level.multiplies_pairs() => Self::Pairs,
             Kind::Ggml(GgmlDType::BF16) => Self::WidePairs,
+            Kind::W8A8 => Self::ScaledBytes,
             _ => with_format!(kind, _F => Self::Bytes, Self::Floats),
         }
     }
@@ -70,7 +89,8 @@ impl Form {
 
 impl<'a> Activations<'a> {
     pub(super) fn new(level: Level, rows: &'a [f32], m: usize, k: usize) -> Self {
-        Self { rows, m, k, level, pairs: None, wide_pairs: None, tiles: None, bytes: None }
+        let (pairs, wide_pairs, tiles, bytes, scaled) = (None, None, None, None, None);
+        Self { rows, m, k, level, pairs, wide_pairs, tiles, bytes, scaled }
     }
 
     /// Converts the rows to `form`, on all threads if there are many.
@@ -81,8 +101,14 @@ impl<'a> Activations<'a> {
                 self.wide_pairs = Some(self.round_wide());
             }
             Form::Bytes if self.bytes.is_none() => self.bytes = Some(self.quantize()),
+            Form::ScaledBytes if self.scaled.is_none() => self.scaled = Some(self.scale()),
             Form::Tiles if self.tiles.is_none() => self.tiles = Some(self.cut()),
-            Form::Floats | Form::Pairs | Form::WidePairs | Form::Tiles | Form::Bytes => {}
+            Form::Floats
+            | Form::Pairs
+            | Form::WidePairs
+            | Form::Tiles
+            | Form::Bytes
+            | Form::ScaledBytes => {}
         }
     }
 
@@ -105,6 +131,11 @@ impl<'a> Activations<'a> {
     /// `[m][k / 32]` blocks; only whole blocks of K are there.
     pub(super) fn bytes(&self) -> &[Block] {
         self.bytes.as_ref().expect("rows are prepared before the product")
+    }
+
+    /// `[m][k / 32]` blocks of rows with one scale; only whole blocks of K are there.
+    pub(super) fn scaled_bytes(&self) -> &[ScaledBlock] {
+        self.scaled.as_ref().expect("rows are prepared before the product")
     }
 
     fn round(&self) -> Vec<[bf16; 2]> {
@@ -132,6 +163,13 @@ impl<'a> Activations<'a> {
         let level = self.level;
         let convert = |row: &[f32], out: &mut [Block]| level.run(QuantizeRow { row, out });
         // SAFETY: `QuantizeRow` writes every block of its row.
+        unsafe { self.convert(1, self.k / SUB_BLOCK, convert) }
+    }
+
+    fn scale(&self) -> Vec<ScaledBlock> {
+        let level = self.level;
+        let convert = |row: &[f32], out: &mut [ScaledBlock]| level.run(ScaleRow { row, out });
+        // SAFETY: `ScaleRow` writes every block of its row.
         unsafe { self.convert(1, self.k / SUB_BLOCK, convert) }
     }
 
@@ -257,17 +295,8 @@ impl Kernel for QuantizeRow<'_> {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
         for (row, out) in self.row.as_chunks::<SUB_BLOCK>().0.iter().zip(self.out) {
-            let halves = row.as_chunks::<LANES>().0;
-            let (a, b) = (l.load(&halves[0]), l.load(&halves[1]));
-            let negative = l.max(l.sub(l.splat(0.0), a), l.sub(l.splat(0.0), b));
-            let largest = l.largest(l.max(l.max(a, b), negative));
-            let inverse = l.splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
-            let rounded = [l.round(l.mul(a, inverse)), l.round(l.mul(b, inverse))];
-            let [first, second] = out.values.as_flattened_mut().as_chunks_mut::<LANES>().0 else {
-                unreachable!("32 values are two vectors")
-            };
-            *first = l.narrow_i8(rounded[0]);
-            *second = l.narrow_i8(rounded[1]);
+            let largest = l.largest(magnitudes(l, row));
+            let rounded = quantized(l, row, inverse(l, largest), &mut out.values);
             out.scale = largest / 127.0;
             // Sums of sixteen bytes are exact in f32.
             #[expect(clippy::cast_possible_truncation, reason = "integers below 2^11")]
@@ -278,6 +307,70 @@ impl Kernel for QuantizeRow<'_> {
             out.sum = sum;
         }
     }
+}
+
+struct ScaleRow<'a> {
+    row: &'a [f32],
+    out: &'a mut [ScaledBlock],
+}
+
+impl Kernel for ScaleRow<'_> {
+    #[inline(always)]
+    fn run<L: Products>(self, l: L) {
+        let row = self.row.as_chunks::<SUB_BLOCK>().0;
+        let mut most = l.splat(0.0);
+        for block in row {
+            most = l.max(magnitudes(l, block), most);
+        }
+        let largest = l.largest(most);
+        let inverse = inverse(l, largest);
+        for (part, out) in row.chunks(PART).zip(self.out.chunks_mut(PART)) {
+            // Sums of 256 bytes are exact in f32.
+            let mut sum = l.splat(0.0);
+            for (block, out) in part.iter().zip(&mut *out) {
+                let rounded = quantized(l, block, inverse, &mut out.values);
+                sum = l.add(sum, l.add(rounded[0], rounded[1]));
+                (out.scale, out.sum) = (largest / 127.0, 0);
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "an integer below 2^15")]
+            let sum = l.sum(sum) as i32;
+            out[0].sum = sum;
+        }
+    }
+}
+
+/// The larger magnitude of each pair of elements that are sixteen apart.
+#[inline(always)]
+fn magnitudes<L: Products>(l: L, block: &[f32; SUB_BLOCK]) -> L::V {
+    let halves = block.as_chunks::<LANES>().0;
+    let (a, b) = (l.load(&halves[0]), l.load(&halves[1]));
+    let negative = l.max(l.sub(l.splat(0.0), a), l.sub(l.splat(0.0), b));
+    l.max(l.max(a, b), negative)
+}
+
+/// What makes `largest` 127.
+#[inline(always)]
+fn inverse<L: Products>(l: L, largest: f32) -> L::V {
+    l.splat(if largest > 0.0 { 127.0 / largest } else { 0.0 })
+}
+
+/// Writes the elements of a block times `inverse` as bytes, and gives these as floats.
+#[inline(always)]
+fn quantized<L: Products>(
+    l: L,
+    block: &[f32; SUB_BLOCK],
+    inverse: L::V,
+    out: &mut [[i8; 4]; 8],
+) -> [L::V; 2] {
+    let halves = block.as_chunks::<LANES>().0;
+    let (a, b) = (l.load(&halves[0]), l.load(&halves[1]));
+    let rounded = [l.round(l.mul(a, inverse)), l.round(l.mul(b, inverse))];
+    let [first, second] = out.as_flattened_mut().as_chunks_mut::<LANES>().0 else {
+        unreachable!("32 values are two vectors")
+    };
+    *first = l.narrow_i8(rounded[0]);
+    *second = l.narrow_i8(rounded[1]);
+    rounded
 }
 
 #[cfg(test)]
@@ -302,6 +395,32 @@ mod tests {
                 let sum = |part: &[i8]| part.iter().map(|v| i32::from(*v)).sum::<i32>();
                 assert_eq!(block.sums, [sum(&values[..16]), sum(&values[16..])]);
                 assert_eq!(f64::from(block.sum).to_bits(), f64::from(sum(values)).to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn rows_with_one_scale_tell_the_sums_of_their_parts() {
+        let mut row = Random::new(6).floats(11 * SUB_BLOCK);
+        row[3 * SUB_BLOCK..5 * SUB_BLOCK].fill(0.0);
+        row[40] = -7.5;
+        for level in Level::tested() {
+            let mut activations = Activations::new(level, &row, 1, row.len());
+            activations.prepare(Form::ScaledBytes);
+            let blocks = activations.scaled_bytes();
+            assert_eq!(blocks.len(), 11);
+            assert_eq!(blocks[1].values[2][0], -127);
+            for (block, row) in blocks.iter().zip(row.chunks(SUB_BLOCK)) {
+                assert_eq!(block.scale.to_bits(), (7.5f32 / 127.0).to_bits());
+                for (value, x) in block.values.as_flattened().iter().zip(row) {
+                    let error = (f32::from(*value) * block.scale - x).abs();
+                    assert!(error <= block.scale * 0.501, "{x} became {value} x {}", block.scale);
+                }
+            }
+            for part in blocks.chunks(PART) {
+                let values = part.iter().flat_map(|block| block.values.as_flattened());
+                assert_eq!(part[0].sum, values.map(|value| i32::from(*value)).sum::<i32>());
+                assert!(part[1..].iter().all(|block| block.sum == 0));
             }
         }
     }

@@ -41,6 +41,9 @@ pub(super) mod packed;
 mod pair_tiles;
 pub mod portable;
 mod region;
+mod scaled_rows;
+#[cfg(target_arch = "x86_64")]
+mod scaled_tiles;
 #[cfg(test)]
 mod tests;
 mod unpacked;

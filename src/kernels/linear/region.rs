@@ -20,6 +20,9 @@ use super::finish::FinishPanel;
 use super::job::{Finish, Job, Sums};
 #[cfg(target_arch = "x86_64")]
 use super::pair_tiles::TilePanel;
+use super::scaled_rows::ScaledPanel;
+#[cfg(target_arch = "x86_64")]
+use super::scaled_tiles::ScaledTiles;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::Tiled;
 use crate::cpu::{LANES, Level};
@@ -225,6 +228,16 @@ fn product(
                 let x = &x.wide_pairs()[rows];
                 level.run(DensePanel::<WidePairs> { x, steps, panel: bytes, next, sums });
             }
+        }
+        Kind::W8A8 => {
+            let blocks = k / SUB_BLOCK;
+            let x = &x.scaled_bytes()[rows.start * blocks..rows.end * blocks];
+            let of = ScaledPanel { x, blocks, panel: bytes, next, sums };
+            #[cfg(target_arch = "x86_64")]
+            if let Some(tiled) = level.tiles().filter(|_| rows.len() >= TILES_FROM) {
+                return tiled.run(ScaledTiles { amx: tiled.amx, of });
+            }
+            level.run(of);
         }
         kind => with_format!(kind, F => {
             let blocks = k / SUB_BLOCK;

@@ -4,6 +4,7 @@
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
+use half::f16;
 use sconce_blocks::{Coded, Kind, dequantize};
 
 use super::*;
@@ -48,7 +49,7 @@ fn plain(level: Level, x: &Tensor, matrix: &PackedMatrix, bias: Option<&[f32]>) 
 
 /// All kinds, also those that the tensor library doesn't have.
 fn kinds() -> impl Iterator<Item = Kind> {
-    KINDS.into_iter().map(Kind::from).chain(Coded::ALL.map(Kind::from))
+    KINDS.into_iter().map(Kind::from).chain(Coded::ALL.map(Kind::from)).chain([Kind::W8A8])
 }
 
 /// A random matrix in `kind`, packed, and its exact values in f32.
@@ -67,10 +68,31 @@ fn matrix(
             let exact = Tensor::from_vec(exact, (n, k), &Device::Cpu).unwrap();
             return (PackedMatrix::pack(kind, n, k, &bytes, None).unwrap(), exact);
         }
+        Kind::W8A8 => {
+            let (bytes, exact) = bytes_with_a_scale_a_row(random, n, k);
+            return (PackedMatrix::pack(Kind::W8A8, n, k, &bytes, None).unwrap(), exact);
+        }
     };
     let quantized = QTensor::quantize(&random.tensor((n, k)), kind).unwrap();
     let exact = quantized.dequantize(&Device::Cpu).unwrap();
     (PackedMatrix::from_quantized(&quantized).unwrap(), exact)
+}
+
+/// A matrix as [`Kind::W8A8`] is stored, and its values.
+fn bytes_with_a_scale_a_row(random: &mut Random, n: usize, k: usize) -> (Vec<u8>, Tensor) {
+    let (mut bytes, mut exact) = (Vec::new(), Vec::new());
+    for _ in 0..n {
+        let scale = f16::from_f32(random.floats(1)[0] / 100.0);
+        for _ in 0..k / 32 {
+            bytes.extend(scale.to_le_bytes());
+            for _ in 0..32 {
+                let value = random.below(256).to_le_bytes()[0].cast_signed();
+                bytes.push(value.cast_unsigned());
+                exact.push(f32::from(value) * scale.to_f32());
+            }
+        }
+    }
+    (bytes, Tensor::from_vec(exact, (n, k), &Device::Cpu).unwrap())
 }
 
 /// Root mean square of the differences, in parts of that of `expected`.
@@ -143,6 +165,33 @@ fn quantized_weights_meet_rows_of_bytes_exactly() {
 }
 
 #[test]
+fn w8a8_gives_each_row_of_activations_one_scale() {
+    let mut random = Random::new(11);
+    let (m, k, n) = (9, 11 * 32, 70);
+    let (packed, exact) = matrix(&mut random, Kind::W8A8, n, k);
+    let mut x = random.floats(m * k);
+    // Blocks of which some are far smaller than their row's largest element.
+    for (at, x) in x.iter_mut().enumerate() {
+        *x *= [1.0, 0.01, 0.2][at / 32 % 3];
+    }
+    let mut rounded = x.clone();
+    for row in rounded.chunks_mut(k) {
+        let largest = row.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        for x in row {
+            *x = (*x * 127.0 / largest).round() * (largest / 127.0);
+        }
+    }
+    let [x, rounded] = [x, rounded].map(|x| Tensor::from_vec(x, (m, k), &Device::Cpu).unwrap());
+    let expected = portable::linear(&rounded, &exact, None).unwrap();
+    let unrounded = portable::linear(&x, &exact, None).unwrap();
+    assert!(relative_error(&unrounded, &expected) > 1e-3);
+    for level in Level::tested() {
+        let error = relative_error(&plain(level, &x, &packed, None), &expected);
+        assert!(error < 1e-5, "{}: {error}", level.name());
+    }
+}
+
+#[test]
 fn a_row_is_the_same_alone_and_in_any_batch() {
     let mut random = Random::new(4);
     let (k, n) = (768, 150);
@@ -150,7 +199,7 @@ fn a_row_is_the_same_alone_and_in_any_batch() {
     let residual = random.tensor((300, n));
     let (up, _) = matrix(&mut random, GgmlDType::Q4_1, n, k);
     let up = Layer { matrix: &up, bias: None };
-    for kind in KINDS {
+    for kind in KINDS.into_iter().map(Kind::from).chain([Kind::W8A8]) {
         let (packed, _) = matrix(&mut random, kind, n, k);
         let layer = Layer { matrix: &packed, bias: None };
         for level in Level::tested() {
@@ -187,10 +236,10 @@ fn a_row_is_the_same_alone_and_in_any_batch() {
 fn long_rows_go_on_with_the_same_chain_of_additions() {
     // Many rows meet a panel in parts that fit the cache, few rows meet it whole.
     let mut random = Random::new(5);
-    let kinds = [GgmlDType::F16, GgmlDType::F32, GgmlDType::Q8_0, GgmlDType::Q6K];
-    let sizes = kinds.map(|kind| (kind, 64, 9 * 1024, 30)).into_iter();
+    let kinds = [GgmlDType::F16, GgmlDType::F32, GgmlDType::Q8_0, GgmlDType::Q6K].map(Kind::from);
+    let sizes = kinds.into_iter().chain([Kind::W8A8]).map(|kind| (kind, 64, 9 * 1024, 30));
     // So many rows that tiles take parts of them, which several panels meet.
-    for (kind, n, k, m) in sizes.chain([(GgmlDType::BF16, 200, 9 * 1024 + 33, 130)]) {
+    for (kind, n, k, m) in sizes.chain([(GgmlDType::BF16.into(), 200, 9 * 1024 + 33, 130)]) {
         let (packed, _) = matrix(&mut random, kind, n, k);
         let x = random.tensor((m, k));
         for level in Level::tested() {
@@ -205,14 +254,15 @@ fn long_rows_go_on_with_the_same_chain_of_additions() {
 fn what_is_left_of_k_is_the_same_alone_and_in_any_batch() {
     let mut random = Random::new(9);
     for (kind, k) in [
-        (GgmlDType::BF16, 77),
-        (GgmlDType::BF16, 33),
-        (GgmlDType::BF16, 2),
-        (GgmlDType::F16, 77),
-        (GgmlDType::F32, 77),
-        (GgmlDType::Q8_0, 13 * 32),
-        (GgmlDType::Q5_1, 9 * 32),
-        (GgmlDType::Q6K, 3 * 256),
+        (GgmlDType::BF16.into(), 77),
+        (GgmlDType::BF16.into(), 33),
+        (GgmlDType::BF16.into(), 2),
+        (GgmlDType::F16.into(), 77),
+        (GgmlDType::F32.into(), 77),
+        (GgmlDType::Q8_0.into(), 13 * 32),
+        (GgmlDType::Q5_1.into(), 9 * 32),
+        (GgmlDType::Q6K.into(), 3 * 256),
+        (Kind::W8A8, 13 * 32),
     ] {
         let (packed, _) = matrix(&mut random, kind, 70, k);
         let x = random.tensor((53, k));

@@ -64,6 +64,8 @@ fn name_of(kind: Kind) -> Option<&'static str> {
             GgmlDType::Q6K => Some("q6_k"),
             _ => None,
         },
+        // The same bytes; these kernels have a scale for 32 inputs of a token.
+        Kind::W8A8 => Some("q8_0"),
         Kind::Coded(kind) => match kind {
             Coded::Iq4Nl => Some("iq4_nl"),
             Coded::Iq4Xs => Some("iq4_xs"),

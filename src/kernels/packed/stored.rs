@@ -50,6 +50,7 @@ pub(super) fn widen(kind: Kind, bytes: &[u8], out: &mut [f32]) {
     match kind {
         Kind::Ggml(kind) => with_blocks!(kind, widen_blocks(bytes, out)),
         Kind::Coded(kind) => dequantize(kind, bytes, out),
+        Kind::W8A8 => widen_blocks::<BlockQ8_0>(bytes, out),
     }
 }
 

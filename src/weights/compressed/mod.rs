@@ -32,8 +32,9 @@ enum Scheme {
     Awq,
     /// Experts as 4-bit floats with a power of two for 32 of them.
     Mxfp4,
-    /// compressed-tensors: any of the schemes above or 8-bit integers, told apart by tensors.
-    CompressedTensors,
+    /// compressed-tensors: any of the schemes above or 8-bit integers, told apart by tensors. No tensor tells
+    /// whether matrices of 8-bit integers meet activations with a scale for each token.
+    CompressedTensors { by_token: bool },
 }
 
 /// Endings of the tensors that matrices are made of.
@@ -93,10 +94,13 @@ impl CompressedSource {
             Scheme::Fp8(block) => fp8::matrix(&parts, block),
             Scheme::Gptq { zero_offset } => packed::gptq(&parts, zero_offset)?.stored(),
             Scheme::Awq => packed::awq(&parts)?.stored(),
-            Scheme::CompressedTensors => match parts.get("weight_packed") {
+            Scheme::CompressedTensors { by_token } => match parts.get("weight_packed") {
                 Some(packed) if packed.dtype == Dtype::U8 => fp4::matrix(&parts),
                 Some(_) => packed::compressed_tensors(&parts)?.stored(),
-                None if parts.need("weight")?.dtype == Dtype::I8 => packed::int8(&parts)?.stored(),
+                None if parts.need("weight")?.dtype == Dtype::I8 => {
+                    let stored = packed::int8(&parts)?.stored()?;
+                    Ok(if by_token { stored.by_token() } else { stored })
+                }
                 None => fp8::matrix(&parts, None),
             },
         }
@@ -125,9 +129,27 @@ fn scheme(quantization: &Value) -> Option<Scheme> {
             Some(Scheme::Awq)
         }
         "mxfp4" => Some(Scheme::Mxfp4),
-        "compressed-tensors" => Some(Scheme::CompressedTensors),
+        "compressed-tensors" => {
+            Some(Scheme::CompressedTensors { by_token: is_by_token(quantization) })
+        }
         _ => None,
     }
+}
+
+/// Whether activations of all layers are quantized as 8-bit integers around zero, each token's by its own largest.
+fn is_by_token(quantization: &Value) -> bool {
+    let Some(groups) = quantization.get("config_groups").and_then(Value::as_object) else {
+        return false;
+    };
+    let by_token = |group: &Value| {
+        let inputs = &group["input_activations"];
+        inputs["num_bits"] == 8
+            && inputs["type"] == "int"
+            && inputs["strategy"] == "token"
+            && inputs["symmetric"] == true
+            && inputs["dynamic"] == true
+    };
+    !groups.is_empty() && groups.values().all(by_token)
 }
 
 impl TensorSource for CompressedSource {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use candle_core::quantized::GgmlDType;
 use safetensors::tensor::TensorView;
+use sconce_blocks::Kind;
 use serde_json::json;
 
 use super::*;
@@ -96,6 +97,49 @@ fn parts_that_do_not_fit_are_refused_by_name() {
     let error = source(folder.path(), &floats(vec![6, 8], 48, 3), &blocks).read("x.weight");
     let error = error.unwrap_err().to_string();
     assert!(error.contains("3 scales for 6 rows of 8 columns"), "{error}");
+}
+
+#[test]
+fn the_configuration_tells_whether_activations_have_a_scale_for_each_token() {
+    let parts = vec![
+        ("x.weight", Dtype::I8, vec![8, 32], vec![0x81; 256]),
+        ("x.weight_scale", Dtype::F16, vec![8, 1], halves(0.5, 8)),
+    ];
+    let by_token = json!({
+        "num_bits": 8, "type": "int", "symmetric": true, "strategy": "token", "dynamic": true
+    });
+    let with = |key: &str, value: Value| {
+        let mut inputs = by_token.clone();
+        inputs[key] = value;
+        inputs
+    };
+    for (inputs, kind) in [
+        (json!([by_token]), Kind::W8A8),
+        (json!([by_token, by_token]), Kind::W8A8),
+        (json!([by_token, null]), GgmlDType::Q8_0.into()),
+        (json!([with("dynamic", json!(false))]), GgmlDType::Q8_0.into()),
+        (json!([with("symmetric", json!(false))]), GgmlDType::Q8_0.into()),
+        (json!([with("strategy", json!("tensor"))]), GgmlDType::Q8_0.into()),
+        (json!([with("type", json!("float"))]), GgmlDType::Q8_0.into()),
+        (json!([with("num_bits", json!(4))]), GgmlDType::Q8_0.into()),
+        (json!([]), GgmlDType::Q8_0.into()),
+    ] {
+        let groups: serde_json::Map<String, Value> = inputs
+            .as_array()
+            .unwrap()
+            .iter()
+            .enumerate()
+            .map(|(i, inputs)| (format!("group_{i}"), json!({"input_activations": inputs})))
+            .collect();
+        let quantization = json!({"quant_method": "compressed-tensors", "config_groups": groups});
+        let folder = tempfile::tempdir().unwrap();
+        let matrix = source(folder.path(), &parts, &quantization).read("x.weight").unwrap();
+        assert_eq!(matrix.kind(), kind, "{inputs}");
+        let values = matrix.to_tensor(candle_core::DType::F32).unwrap().to_vec2::<f32>().unwrap();
+        assert_eq!(values, vec![vec![-63.5; 32]; 8]);
+        let all = 0..32;
+        assert_eq!(matrix.columns(&[all]).unwrap().kind(), kind);
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ mod points;
 mod simple;
 mod tables;
 
-pub(crate) use format::{Format, PANEL, SUB_BLOCK, Values, pair_groups};
+pub(crate) use format::{Eight, Format, PANEL, SUB_BLOCK, Values, pair_groups};
 pub(crate) use k_quants::{Q4K, Q5K, Q6K};
 pub(crate) use points::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
 pub(crate) use simple::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
@@ -27,7 +27,8 @@ pub(crate) use tables::{Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Ternary};
 macro_rules! with_format {
     ($kind:expr, $format:ident => $run:expr, $otherwise:expr) => {
         match $kind {
-            sconce_blocks::Kind::Ggml(candle_core::quantized::GgmlDType::Q8_0) => {
+            sconce_blocks::Kind::Ggml(candle_core::quantized::GgmlDType::Q8_0)
+            | sconce_blocks::Kind::W8A8 => {
                 type $format = $crate::packed::formats::Q8_0;
                 $run
             }
