@@ -12,6 +12,24 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::marker::PhantomData;
 
+/// Assembly that asks for `{lines}` lines from `{next}` on, and leaves behind them there.
+macro_rules! fetch_lines {
+    ($prefetch:literal) => {
+        concat!(
+            "mov {line}, {lines}\n",
+            "test {line}, {line}\n",
+            "jz 5f\n",
+            "4:\n",
+            $prefetch,
+            " [{next}]\n",
+            "add {next}, 64\n",
+            "dec {line}\n",
+            "jnz 4b\n",
+            "5:",
+        )
+    };
+}
+
 pub(crate) mod bytes;
 #[cfg(all(test, target_os = "linux"))]
 mod emulated;
@@ -205,15 +223,7 @@ impl Tiles {
                 "tdpbf16ps tmm1, tmm4, tmm7",
                 "tdpbf16ps tmm2, tmm5, tmm6",
                 "tdpbf16ps tmm3, tmm5, tmm7",
-                "mov {line}, {lines}",
-                "test {line}, {line}",
-                "jz 5f",
-                "4:",
-                "prefetcht1 [{next}]",
-                "add {next}, 64",
-                "dec {line}",
-                "jnz 4b",
-                "5:",
+                fetch_lines!("prefetcht1"),
                 "add {left}, 1024",
                 "add {second}, {second_step}",
                 "add {right}, 4096",
@@ -275,15 +285,7 @@ impl Tiles {
                 "tdpbf16ps tmm2, tmm4, tmm6",
                 "tileloadd tmm7, [{right} + {panel_row} + 192]",
                 "tdpbf16ps tmm3, tmm4, tmm7",
-                "mov {line}, {lines}",
-                "test {line}, {line}",
-                "jz 5f",
-                "4:",
-                "prefetcht0 [{next}]",
-                "add {next}, 64",
-                "dec {line}",
-                "jnz 4b",
-                "5:",
+                fetch_lines!("prefetcht0"),
                 "add {left}, {left_step}",
                 "add {right}, 4096",
                 "dec {steps}",

@@ -48,8 +48,9 @@ pub(super) struct Block {
     pub(super) sums: [i32; 2],
 }
 
-/// Blocks of a part of a row with one scale: products are summed as integers inside of it.
-pub(super) const PART: usize = 8;
+/// Blocks of a part of a row with one scale: products are summed as integers inside of it, below 2^24, so that sums are
+/// exact in f32, too.
+pub(super) const PART_BLOCKS: usize = 8;
 
 /// 32 elements of a row with one scale: `scale * values`.
 #[derive(Clone, Copy)]
@@ -324,7 +325,7 @@ impl Kernel for ScaleRow<'_> {
         }
         let largest = l.largest(most);
         let inverse = inverse(l, largest);
-        for (part, out) in row.chunks(PART).zip(self.out.chunks_mut(PART)) {
+        for (part, out) in row.chunks(PART_BLOCKS).zip(self.out.chunks_mut(PART_BLOCKS)) {
             // Sums of 256 bytes are exact in f32.
             let mut sum = l.splat(0.0);
             for (block, out) in part.iter().zip(&mut *out) {
@@ -417,7 +418,7 @@ mod tests {
                     assert!(error <= block.scale * 0.501, "{x} became {value} x {}", block.scale);
                 }
             }
-            for part in blocks.chunks(PART) {
+            for part in blocks.chunks(PART_BLOCKS) {
                 let values = part.iter().flat_map(|block| block.values.as_flattened());
                 assert_eq!(part[0].sum, values.map(|value| i32::from(*value)).sum::<i32>());
                 assert!(part[1..].iter().all(|block| block.sum == 0));

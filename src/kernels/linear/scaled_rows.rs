@@ -12,16 +12,14 @@
     reason = "tiles are small arrays that live in registers, and are indexed as in the formula"
 )]
 
-use super::activations::{self, ScaledBlock};
+use super::activations::{PART_BLOCKS, ScaledBlock};
 use super::ahead::Ahead;
 use super::job::Sums;
 use crate::cpu::{Kernel, LANES, Products};
 use crate::packed::formats::{Eight, Format, PANEL, Q8_0, Values};
 
-/// Cells of a part: with the next one, about what stays in the first-level cache. Sums of their products are below
-/// 2^24, so they are exact in f32, too.
-pub(super) const CELLS: usize = activations::PART;
-const PART: usize = CELLS * Q8_0::CELL;
+/// Bytes of a part: with the next one, about what stays in the first-level cache.
+const PART: usize = PART_BLOCKS * Q8_0::CELL;
 
 /// One panel times all rows of `x [m][blocks]`, to `sums`.
 pub(super) struct ScaledPanel<'a> {
@@ -40,7 +38,7 @@ impl Kernel for ScaledPanel<'_> {
     #[inline(always)]
     fn run<L: Products>(mut self, l: L) {
         assert_eq!(self.x.len(), self.sums.len() * self.blocks);
-        for first in (0..self.blocks).step_by(CELLS) {
+        for first in (0..self.blocks).step_by(PART_BLOCKS) {
             let (cells, ahead) = self.cells(first);
             self.part(l, first, cells, ahead);
         }
@@ -159,14 +157,26 @@ impl<L: Products, const V: usize> Add<L, V> {
             return;
         }
         let l = self.l;
-        let row_scale = l.splat(x[I][0].scale);
         for j in 0..V {
-            let factor = l.mul(self.scales[j], row_scale);
+            let sum = l.ints_to_f32(sums[I][j]);
             let chain = &mut chains[I].0[self.v + j];
-            let before = if self.fresh { l.splat(0.0) } else { l.load(chain) };
-            l.store(l.mul_add(l.ints_to_f32(sums[I][j]), factor, before), chain);
+            add_scaled(l, sum, [self.scales[j], l.splat(x[I][0].scale)], self.fresh, chain);
         }
     }
+}
+
+/// Adds the sum of a part, times the scales of its columns and of its row, to a chain or to the zero that it begins
+/// with.
+#[inline(always)]
+pub(super) fn add_scaled<L: Products>(
+    l: L,
+    sum: L::V,
+    scales: [L::V; 2],
+    fresh: bool,
+    chain: &mut [f32; LANES],
+) {
+    let before = if fresh { l.splat(0.0) } else { l.load(chain) };
+    l.store(l.mul_add(sum, l.mul(scales[0], scales[1]), before), chain);
 }
 
 /// `sums` and the products of a cell's values with a block of each of `M` rows, `V` vectors of columns from `v` on.

@@ -8,9 +8,9 @@
 
 use std::mem::offset_of;
 
-use super::activations::ScaledBlock;
+use super::activations::{PART_BLOCKS, ScaledBlock};
 use super::ahead::Ahead;
-use super::scaled_rows::{CELLS, ScaledPanel};
+use super::scaled_rows::{ScaledPanel, add_scaled};
 use crate::cpu::amx::bytes::{ByteSteps, ByteSums};
 use crate::cpu::amx::{Amx, Fetch, TILE_ROWS, Tiles};
 use crate::cpu::{Kernel, LANES, Products};
@@ -33,7 +33,7 @@ impl Kernel for ScaledTiles<'_> {
         let Self { amx, mut of } = self;
         assert_eq!(of.x.len(), of.sums.len() * of.blocks);
         let (mut tiles, mut sums) = (Tiles::new(amx), ByteSums::ZERO);
-        for first in (0..of.blocks).step_by(CELLS) {
+        for first in (0..of.blocks).step_by(PART_BLOCKS) {
             let (cells, mut ahead) = of.cells(first);
             for row in (0..of.sums.len()).step_by(ROWS) {
                 let part = Part { first, cells, row };
@@ -103,10 +103,8 @@ impl Part<'_> {
             #[expect(clippy::cast_precision_loss, reason = "below 2^22")]
             let offset = l.splat((Q8_0::OFFSET * x.sum) as f32);
             let sum = l.sub(l.load_ints(sums), offset);
-            let factor = l.mul(scale, l.splat(x.scale));
-            let chain = &mut of.sums[row].0[v];
-            let before = if self.first > 0 { l.load(chain) } else { l.splat(0.0) };
-            l.store(l.mul_add(sum, factor, before), chain);
+            let scales = [scale, l.splat(x.scale)];
+            add_scaled(l, sum, scales, self.first == 0, &mut of.sums[row].0[v]);
         }
     }
 }

@@ -86,9 +86,9 @@ fn bytes_with_a_scale_a_row(random: &mut Random, n: usize, k: usize) -> (Vec<u8>
         for _ in 0..k / 32 {
             bytes.extend(scale.to_le_bytes());
             for _ in 0..32 {
-                let value = random.below(256).to_le_bytes()[0].cast_signed();
-                bytes.push(value.cast_unsigned());
-                exact.push(f32::from(value) * scale.to_f32());
+                let byte = random.below(256).to_le_bytes()[0];
+                bytes.push(byte);
+                exact.push(f32::from(byte.cast_signed()) * scale.to_f32());
             }
         }
     }

@@ -99,6 +99,7 @@ impl PackedMatrix {
             let to = panel * panel_bytes..len.min((panel + 1) * panel_bytes);
             // SAFETY: the ranges of different panels don't overlap.
             let to = unsafe { parts.part(to) };
+            // Bytes of one kind of the tensor library are the same, as those of W8A8 are Q8_0's.
             match rounded.filter(|_| kind.ggml() != stored_kind.ggml()) {
                 None => pack_panel(kind, columns, from, to),
                 Some(rounded) => with_rounded(stored_kind, rounded, columns, from, |from| {
