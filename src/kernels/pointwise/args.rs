@@ -65,6 +65,11 @@ pub enum Gating {
         /// Bound of both factors.
         limit: f32,
     },
+    /// `silu(gate) * up`, `gate` at most `limit` and `up` within `-limit..=limit`.
+    Bounded {
+        /// Bound of the gate and of `up`.
+        limit: f32,
+    },
 }
 
 impl From<Activation> for Gating {

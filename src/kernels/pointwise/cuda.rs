@@ -62,6 +62,7 @@ impl From<Gating> for ElementwiseOp {
             Gating::Activation(activation) => UnaryOp::Activation(activation).into(),
             Gating::Clamped { alpha, limit } => Self { op: 8, a: alpha, b: limit, c: 0.0 },
             Gating::Limited { limit } => Self { op: 9, a: limit, b: 0.0, c: 0.0 },
+            Gating::Bounded { limit } => Self { op: 11, a: limit, b: 0.0, c: 0.0 },
         }
     }
 }

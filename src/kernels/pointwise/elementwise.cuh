@@ -20,6 +20,8 @@ enum Op : uint32_t {
     LIMITED,
     // Of a pair alone, the second one times a factor: their sum.
     ADDED,
+    // Of a pair alone: `gate` is at most `limit`, `up` is bounded by it, then silu(gate) * up.
+    BOUNDED,
 };
 
 // An operation and its parameters: the cap; or positive, negative and beta; or alpha and limit; or limit; or
@@ -68,6 +70,11 @@ INLINE float apply_to_pair(const ElementwiseOp &op, float gate, float up) {
     if (op.op == LIMITED) {
         float limit = op.a;
         return fminf(gate * sigmoid_of(gate), limit) * fmaxf(fminf(up, limit), -limit);
+    }
+    if (op.op == BOUNDED) {
+        float limit = op.a;
+        gate = fminf(gate, limit);
+        return gate * sigmoid_of(gate) * fmaxf(fminf(up, limit), -limit);
     }
     if (op.op == ADDED) {
         return fmaf(op.a, up, gate);

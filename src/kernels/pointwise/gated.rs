@@ -80,6 +80,11 @@ pub(crate) fn gated<L: Lanes>(l: L, gating: Gating, gate: L::V, up: L::V) -> L::
             let gate = l.min(most, activated(l, Activation::Silu, gate));
             l.mul(gate, l.max(least, l.min(most, up)))
         }
+        Gating::Bounded { limit } => {
+            let (most, least) = (l.splat(limit), l.splat(-limit));
+            let gate = activated(l, Activation::Silu, l.min(most, gate));
+            l.mul(gate, l.max(least, l.min(most, up)))
+        }
     }
 }
 
@@ -96,7 +101,8 @@ mod tests {
     fn all() -> impl Iterator<Item = Gating> {
         let clamped = Gating::Clamped { alpha: 1.702, limit: 2.5 };
         let limited = Gating::Limited { limit: 0.4 };
-        ALL.into_iter().map(Gating::from).chain([clamped, limited])
+        let bounded = Gating::Bounded { limit: 0.6 };
+        ALL.into_iter().map(Gating::from).chain([clamped, limited, bounded])
     }
 
     #[test]

@@ -51,5 +51,8 @@ pub fn gated(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
         Gating::Limited { limit } => {
             pointwise(Activation::Silu, gate)?.minimum(limit)? * up.clamp(-limit, limit)?
         }
+        Gating::Bounded { limit } => {
+            pointwise(Activation::Silu, &gate.minimum(limit)?)? * up.clamp(-limit, limit)?
+        }
     }
 }

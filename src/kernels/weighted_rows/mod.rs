@@ -1,15 +1,18 @@
-//! Weighted sums of few rows of a matrix, added to a residual: a token's outputs of its experts.
+//! Weighted sums of few rows of a matrix, added to a residual: a token's outputs of its experts, or its
+//! streams of hidden states.
 //!
 //! The rows of a sum are added in the order they are given in.
 
 use candle_core::{Result, Tensor, bail};
 
 pub use self::args::WeightedRow;
+pub use self::streams::{add_to_streams, sum_streams};
 use super::backend::Backend;
 
 mod args;
 mod cpu;
 mod portable;
+mod streams;
 
 /// `residual [T, D]` plus sums of `count` rows of `x [N, D]` each, named by `weighted [T * count]`.
 ///
