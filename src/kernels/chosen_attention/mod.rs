@@ -16,6 +16,11 @@ use crate::pool;
 use crate::step::Step;
 use crate::storage::read;
 
+pub use self::blocks::paged_attention_blocks;
+use self::rows::{in_order, index, seeing_all};
+
+mod blocks;
+mod rows;
 #[cfg(test)]
 mod tests;
 
@@ -85,7 +90,7 @@ struct Gathering<'a> {
 impl Gathering<'_> {
     fn run(&self, chosen: &[Option<Vec<u32>>]) -> Result<Tensor> {
         let (mut outputs, mut order) = (Vec::new(), Vec::new());
-        let (step, rows) = self.seeing_all(chosen)?;
+        let (step, rows) = seeing_all(self.step, chosen)?;
         if !rows.is_empty() {
             let q = self.rows_of_q(&rows)?;
             let all = paged_attention(&q, self.k, self.v, &step, self.params, self.per_head)?;
@@ -112,35 +117,11 @@ impl Gathering<'_> {
             }?);
             order.extend(some.iter().map(|query| query.row));
         }
-        let mut places = vec![0u32; order.len()];
-        for (place, row) in (0u32..).zip(order) {
-            places[row as usize] = place;
-        }
-        Tensor::cat(&outputs, 0)?.index_select(&Tensor::new(places, self.q.device())?, 0)
+        in_order(&outputs, &order, self.q.device())
     }
 
     fn rows_of_q(&self, rows: &[u32]) -> Result<Tensor> {
         self.q.index_select(&Tensor::new(rows, self.q.device())?, 0)
-    }
-
-    /// The rows that see all positions up to their own, as a step of its own.
-    fn seeing_all(&self, chosen: &[Option<Vec<u32>>]) -> Result<(Step, Vec<u32>)> {
-        let mut step = Step { cu_seqlens_q: vec![0], ..Step::default() };
-        let mut rows = Vec::new();
-        for seq in 0..self.step.context_lens.len() {
-            let own = self.step.rows(seq).filter(|row| chosen[*row].is_none());
-            for row in own {
-                rows.push(u32::try_from(row).map_err(candle_core::Error::wrap)?);
-                step.positions.push(self.step.positions[row]);
-            }
-            if step.cu_seqlens_q.last() == Some(&index(rows.len())?) {
-                continue;
-            }
-            step.cu_seqlens_q.push(index(rows.len())?);
-            step.context_lens.push(self.step.context_lens[seq]);
-            step.block_tables.push(self.step.block_tables[seq].clone());
-        }
-        Ok((step, rows))
     }
 
     /// The other rows, with positions that were checked.
@@ -218,10 +199,6 @@ impl Gathering<'_> {
         let q = self.rows_of_q(&rows)?;
         paged_attention(&q, &k, &v, &step, self.params, self.per_head)
     }
-}
-
-fn index(at: usize) -> Result<u32> {
-    u32::try_from(at).map_err(candle_core::Error::wrap)
 }
 
 /// The cache that is gathered from.

@@ -3,6 +3,7 @@
 use candle_core::{DType, Device};
 
 use super::*;
+use crate::indexer::SelectedBlocks;
 use crate::kv_write::{KvCache, Projections, Rotation, kv_write};
 use crate::random::{Random, assert_close, bits};
 
@@ -108,4 +109,94 @@ fn choices_that_do_not_fit_are_refused() {
     for wrong in [vec![], vec![68], vec![3, 2], vec![2, 2]] {
         assert!(refused(wrong, 5).contains("the query at 67"));
     }
+}
+
+/// Two sequences over a cache with two key heads, of which the last 3 and 2 tokens are queries.
+fn with_key_heads(format: KvFormat) -> Case {
+    let mut random = Random::new(4);
+    let tokens = 12 * KV_BLOCK;
+    let cache = [format.key_dims(12, 2, KEY_DIM), format.value_dims(12, 2, VALUE_DIM)];
+    let cache = cache.map(|dims| format.zeros(dims, &Device::Cpu).unwrap());
+    let [k, v] = [KEY_DIM, VALUE_DIM].map(|dim| random.tensor((tokens, 2, dim)));
+    let none = Tensor::zeros((tokens, 0), DType::F32, &Device::Cpu).unwrap();
+    let slots: Vec<u32> = (0..u32::try_from(tokens).unwrap()).collect();
+    let rotation = Rotation { cos: &none, sin: &none, norms: None };
+    let to = KvCache { k: &cache[0], v: &cache[1] };
+    kv_write(Projections { q: &k, k: &k, v: &v }, rotation, to, slots[..].into()).unwrap();
+    let step = Step {
+        positions: vec![197, 198, 199, 143, 144],
+        cu_seqlens_q: vec![0, 3, 5],
+        context_lens: vec![200, 145],
+        block_tables: vec![vec![4, 0, 5, 11, 10, 2, 7], vec![1, 3, 9, 6, 8]],
+        ..Step::default()
+    };
+    Case { q: random.tensor((5, 6, KEY_DIM)), cache, step }
+}
+
+#[test]
+fn all_blocks_chosen_give_the_bits_of_no_choice() {
+    for format in FORMATS {
+        let Case { q, cache: [k, v], step } = with_key_heads(format);
+        let params = AttentionParams::full(0.2);
+        let whole = paged_attention(&q, &k, &v, &step, params, PerHead::default()).unwrap();
+        let all = |seen: u32| Some(vec![(0..seen.div_ceil(64)).collect::<Vec<u32>>(); 2]);
+        let every = [198, 199, 200, 144, 145].map(all).to_vec();
+        let some = vec![None, all(199), None, None, all(145)];
+        for rows in [every, some, vec![None; 5]] {
+            let chosen = SelectedBlocks::of_rows(rows, 64);
+            let found = paged_attention_blocks(&q, [&k, &v], &step, params, &chosen).unwrap();
+            assert_eq!(bits(&found), bits(&whole), "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn each_key_head_sees_its_own_blocks() {
+    let Case { q, cache: [k, v], step } = with_key_heads(KvFormat::F32);
+    let params = AttentionParams::full(0.2);
+    let seen: Vec<Option<Vec<Vec<u32>>>> = vec![
+        Some(vec![vec![0, 3], vec![1, 2]]),
+        None,
+        Some(vec![vec![2, 3], vec![3]]),
+        Some(vec![vec![0], vec![0, 1, 2]]),
+        Some(vec![vec![1, 2]]),
+    ];
+    let chosen = SelectedBlocks::of_rows(seen.clone(), 64);
+    let found = paged_attention_blocks(&q, [&k, &v], &step, params, &chosen).unwrap();
+    for head in 0..2 {
+        // The same positions, one by one, over a cache of this head alone.
+        let own = |cache: &Tensor| cache.narrow(1, head, 1).unwrap().contiguous().unwrap();
+        let rows = seen.iter().zip(&step.positions).map(|(blocks, position)| {
+            let blocks = blocks.as_ref()?;
+            let blocks = &blocks[head * blocks.len() / 2];
+            let tokens = blocks.iter().flat_map(|block| block * 64..(block + 1) * 64);
+            Some(tokens.filter(|token| token <= position).collect())
+        });
+        let rows = SelectedTokens::of_rows(rows.collect());
+        let q = q.narrow(1, head * 3, 3).unwrap().contiguous().unwrap();
+        let (per_head, cache) = (PerHead::default(), [&own(&k), &own(&v)]);
+        let expected =
+            paged_attention_chosen(&q, cache, &step, params, per_head, (&rows, VALUE_DIM)).unwrap();
+        assert_close(&found.narrow(1, head * 3, 3).unwrap(), &expected, 1e-6);
+    }
+}
+
+#[test]
+fn blocks_that_can_not_be_seen_are_errors() {
+    let Case { q, cache: [k, v], step } = with_key_heads(KvFormat::F32);
+    let run = |blocks: Vec<Vec<u32>>, rows: usize, params| {
+        let mut all = vec![None; rows];
+        all[rows - 1] = Some(blocks);
+        let chosen = SelectedBlocks::of_rows(all, 64);
+        paged_attention_blocks(&q, [&k, &v], &step, params, &chosen)
+    };
+    let params = AttentionParams::full(0.2);
+    assert!(run(vec![vec![0, 1]], 5, params).is_ok());
+    // Behind the query, in no order, none, for three heads of two, of another step, beside a window.
+    assert!(run(vec![vec![0, 3]], 5, params).is_err());
+    assert!(run(vec![vec![1, 0]], 5, params).is_err());
+    assert!(run(vec![vec![]], 5, params).is_err());
+    assert!(run(vec![vec![0]; 3], 5, params).is_err());
+    assert!(run(vec![vec![0]], 4, params).is_err());
+    assert!(run(vec![vec![0]], 5, AttentionParams { window: Some(3), ..params }).is_err());
 }

@@ -1,11 +1,17 @@
 //! What is asked of the indexer, and what it says.
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 
+use crate::backend::Backend;
 use crate::step::Step;
 
 /// The operation's name in errors.
 pub(super) const NAME: &str = "select_tokens";
+
+/// Whether tokens are selected where tensors are on `device`: there are no kernels for GPUs.
+pub fn selects_on(device: &Device) -> bool {
+    device.is_cpu() && !Backend::of(device).is_cuda()
+}
 
 /// The queries of a step's rows, rotated, in f32.
 #[derive(Clone, Copy, Debug)]

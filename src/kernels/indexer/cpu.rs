@@ -153,7 +153,7 @@ impl<'a> Call<'a> {
 }
 
 /// The positions of the `count` largest of more scores, ascending; of equal ones those of the earlier.
-fn best(scores: &[f32], count: usize) -> Vec<u32> {
+pub(super) fn best(scores: &[f32], count: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0u32..).take(scores.len()).collect();
     let larger = |a: &u32, b: &u32| {
         let [first, second] = [a, b].map(|position| scores[*position as usize]);

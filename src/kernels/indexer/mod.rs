@@ -7,24 +7,21 @@
 //!
 //! The keys lie in the KV cache, each behind the value of its token.
 
-use candle_core::{DType, Device, Result, bail};
+use candle_core::{DType, Result, bail};
 
-pub use self::args::{IndexKeys, IndexQueries, SelectedTokens};
-use super::backend::{Backend, cpu_level};
+pub use self::args::{IndexKeys, IndexQueries, SelectedTokens, selects_on};
+pub use self::blocks::{BlockChoice, SelectedBlocks, select_blocks};
+use super::backend::cpu_level;
 use super::cache::KV_BLOCK;
 use super::cache::kv_format::{GROUP, KvFormat};
 use super::step::Step;
 use args::NAME;
 
 mod args;
+mod blocks;
 mod cpu;
 #[cfg(test)]
 mod tests;
-
-/// Whether tokens are selected where tensors are on `device`: there are no kernels for GPUs.
-pub fn selects_on(device: &Device) -> bool {
-    device.is_cpu() && !Backend::of(device).is_cuda()
-}
 
 /// The at most `count` tokens up to its own that each query of a step sees, those with the largest scores.
 ///
