@@ -49,6 +49,7 @@ mod parametrized;
 pub mod progress;
 pub mod projector;
 mod python_json;
+mod renamed;
 pub mod safetensors;
 pub mod sentence_modules;
 pub mod source;

@@ -90,7 +90,7 @@ fn cases() -> Vec<(String, Changes)> {
 }
 
 /// Fixtures as they are whose folders no file can say, and what the reason names.
-const REFUSED: [(&str, &str); 100] = [
+const REFUSED: [(&str, &str); 105] = [
     ("apertus1p5", "no GGUF architecture"),
     ("aria", "no GGUF architecture"),
     ("axk1", "no GGUF architecture"),
@@ -114,6 +114,7 @@ const REFUSED: [(&str, &str); 100] = [
     ("diffllama", "no GGUF architecture"),
     ("doge", "no GGUF architecture"),
     ("dory", "no GGUF architecture"),
+    ("dots3_note", "no GGUF architecture"),
     ("electra", "no GGUF architecture"),
     ("emu3", "no GGUF architecture"),
     ("exaone4_5", "no GGUF architecture"),
@@ -140,6 +141,7 @@ const REFUSED: [(&str, &str); 100] = [
     ("granite_swa", "its layers"),
     ("helium", "no GGUF architecture"),
     ("hrm_text", "no GGUF architecture"),
+    ("hy_v4", "hyper_connection.count"),
     ("hyperclovax", "no GGUF architecture"),
     ("internlm", "no GGUF architecture"),
     ("internlm2", "no GGUF architecture"),
@@ -156,6 +158,9 @@ const REFUSED: [(&str, &str); 100] = [
     ("longcat_flash", "no GGUF architecture"),
     ("mamba2", "step_limits"),
     ("mimo", "no GGUF architecture"),
+    ("minimax_m3", "no GGUF architecture"),
+    ("minimax_m3_conditional", "no GGUF architecture"),
+    ("minimax_m3_sparse", "no GGUF architecture"),
     ("minicpm3", "residual_scale"),
     ("minimax", "has no place"),
     ("ministral", "no GGUF architecture"),

@@ -46,7 +46,14 @@ pub(crate) mod sounds;
 mod stages;
 
 /// Models that a GPU computes up to a length only.
-const ON_CPU_ALONE: [&str; 3] = ["axk2", "deepseek_v32_sparse", "glm_moe_dsa_sparse"];
+const ON_CPU_ALONE: [&str; 6] = [
+    "axk2",
+    "deepseek_v32_sparse",
+    "dots3_note",
+    "glm_moe_dsa_sparse",
+    "hy_v4",
+    "minimax_m3_sparse",
+];
 
 /// Folders below `tests/fixtures/parity`: at least one per architecture.
 pub(crate) const MODELS: &[&str] = &[
@@ -89,6 +96,7 @@ pub(crate) const MODELS: &[&str] = &[
     "diffllama",
     "doge",
     "dory",
+    "dots3_note",
     "dots1",
     "electra",
     "emu3",
@@ -143,6 +151,7 @@ pub(crate) const MODELS: &[&str] = &[
     "hunyuan",
     "hunyuan_3",
     "hunyuan_moe",
+    "hy_v4",
     "hyperclovax",
     "internlm",
     "internlm2",
@@ -176,6 +185,9 @@ pub(crate) const MODELS: &[&str] = &[
     "minicpm3",
     "minimax",
     "minimax_m2",
+    "minimax_m3",
+    "minimax_m3_conditional",
+    "minimax_m3_sparse",
     "ministral",
     "ministral3",
     "mistral",

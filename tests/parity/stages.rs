@@ -18,6 +18,7 @@ use super::{models, open, prompt};
 const WHOLE: &[(&str, &str)] = &[
     ("gemma4_shared", "layers with embeddings of their own"),
     ("gemma3n", "embeddings of their own"),
+    ("hy_v4", "streams of hidden states"),
     ("dory", "gone through again"),
     ("hrm_text", "gone through again"),
     ("zamba", "share blocks"),

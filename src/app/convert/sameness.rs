@@ -102,6 +102,7 @@ fn described(spec: &DecoderSpec) -> Vec<(&'static str, String)> {
         ("recurrence", format!("{cell:?}")),
         ("inputs of layers", format!("{:?} {:?}", spec.layer_inputs, spec.layer_scale)),
         ("streams", format!("{:?} {:?}", spec.streams, spec.low_rank_path)),
+        ("connections of streams", format!("{:?}", spec.hyper_connections)),
         ("order of layers", format!("{:?}", spec.schedule)),
         ("bounds of gates", format!("{:?} {:?}", spec.gate_limits, spec.gate_thresholds)),
         ("sums", format!("{:?} {:?}", spec.residuals_from_norms, spec.learned_sums)),

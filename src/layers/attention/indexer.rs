@@ -58,14 +58,16 @@ impl Indexer {
     ) -> Loaded<Self> {
         let IndexerSpec { heads, dim, rotated, eps } = spec;
         let inputs = latent.query_rank.unwrap_or(hidden);
+        let first = dim.saturating_sub(latent.rope_dim);
         let order: Option<Vec<usize>> = match rotated {
             RotatedPart::FirstHalves => None,
             RotatedPart::FirstPairs => {
                 Some(deinterleaved(latent.rope_dim).chain(latent.rope_dim..dim).collect())
             }
-            RotatedPart::LastHalves => {
-                let first = dim.saturating_sub(latent.rope_dim);
-                Some((first..dim).chain(0..first).collect())
+            RotatedPart::LastHalves => Some((first..dim).chain(0..first).collect()),
+            RotatedPart::LastPairs => {
+                let rotated = deinterleaved(latent.rope_dim).map(|at| first + at);
+                Some(rotated.chain(0..first).collect())
             }
         };
         let order = order.map(|order| {

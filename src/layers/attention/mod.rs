@@ -9,7 +9,7 @@ use super::linear::{Linear, LowRank};
 use super::norm::{Norm, RmsNorm};
 use super::normed::Normed;
 use super::rope::RopeAngles;
-use crate::kernels::chosen_attention::paged_attention_chosen;
+use crate::kernels::chosen_attention::{paged_attention_blocks, paged_attention_chosen};
 use crate::kernels::floats::Floats;
 use crate::kernels::indexer::SelectedTokens;
 use crate::kernels::kv_write::{HeadNorms, KvCache, Projections, kv_write, prepare_queries};
@@ -18,6 +18,7 @@ use crate::kernels::pointwise::{sigmoid, softplus};
 use crate::weights::{Loaded, WeightError, Weights};
 
 mod alibi;
+mod block_indexer;
 mod difference;
 mod indexer;
 mod latent;
@@ -28,6 +29,7 @@ mod routed;
 mod spec;
 mod value_bias;
 
+use block_indexer::BlockIndexer;
 use difference::Minus;
 pub use indexer::Selection;
 use latent::LatentProjections;
@@ -36,8 +38,9 @@ pub use qkv_source::QkvSource;
 use query_key_norms::QueryKeyNorms;
 pub use routed::RoutedAttention;
 pub use spec::{
-    AttentionSpec, Difference, GateTensor, HeadGate, IndexerSpec, LatentSpec, NormSpan, QkvTensors,
-    QueryKeyNorm, RotatedPart, RoutedHeads, SelectionSpec, SquaredScales, ValueBias,
+    AttentionSpec, BlockIndexerSpec, Difference, GateTensor, HeadGate, IndexerSpec, LatentSpec,
+    NormSpan, QkvTensors, QueryKeyNorm, RotatedPart, RoutedHeads, SelectionSpec, SquaredScales,
+    ValueBias,
 };
 use value_bias::ValueBiases;
 
@@ -72,6 +75,7 @@ pub struct Attention {
     /// `[heads, 1]`
     gate_bias: Option<Tensor>,
     difference: Option<Minus>,
+    blocks: Option<Box<BlockIndexer>>,
     value_biases: Option<ValueBiases>,
     /// `[heads, head_dim]` of queries, and `[heads * head_dim]` of gates.
     scales: Option<[Tensor; 2]>,
@@ -139,6 +143,10 @@ impl Attention {
                 .map(|own| ValueBiases::load(weights, &spec, own))
                 .transpose()?,
             difference: spec.difference.map(|own| Minus::load(weights, &spec, own)).transpose()?,
+            blocks: spec
+                .blocks
+                .map(|own| BlockIndexer::load(weights, spec.hidden_size, own).map(Box::new))
+                .transpose()?,
             sinks: sinks.transpose()?,
             slopes: spec.alibi.map(slopes).transpose()?,
             spec,
@@ -210,6 +218,31 @@ impl Attention {
             },
         };
         self.output_norm.as_ref().map_or(Ok(attended.clone()), |norm| norm.forward(&attended))
+    }
+
+    /// Whether the layer chooses the blocks of the context that its heads see.
+    pub fn chooses_blocks(&self) -> bool {
+        self.blocks.is_some()
+    }
+
+    /// As [`attend`](Self::attend), of a layer that [chooses blocks](Self::chooses_blocks), in f32: with the cache for
+    /// the keys that it chooses by behind its own.
+    pub fn attend_to_blocks(
+        &self,
+        x: &Normed<'_>,
+        angles: &RopeAngles,
+        [kv, keys]: [&KvLayer; 2],
+        step: &Step,
+        adapters: LayerAdapters<'_>,
+    ) -> Result<Tensor> {
+        let (Some(indexer), Inputs::Heads(qkv)) = (&self.blocks, &self.inputs) else {
+            bail!("blocks are chosen for attention with queries, keys and values of its own alone");
+        };
+        let q = self.queries(x, angles, kv, step, adapters)?;
+        let chosen = indexer.select(x.tensor()?, angles, keys, step)?;
+        let cache = [&kv.k, &kv.v];
+        let attended = paged_attention_blocks(&q, cache, step, self.spec.params, &chosen)?;
+        self.gated(qkv.gate.as_ref(), x, &attended, adapters)
     }
 
     /// Whether the low-rank vectors of queries say more than the queries: which tokens are seen, or how much of

@@ -1,6 +1,7 @@
 //! The shape and the variant of a layer's attention, as plain data.
 
 use crate::kernels::experts::Routing;
+use crate::kernels::indexer::BlockChoice;
 use crate::kernels::paged_attention::AttentionParams;
 use crate::layers::forward::KvHeads;
 use crate::layers::norm::NormSpec;
@@ -142,6 +143,9 @@ pub struct AttentionSpec {
     /// Sizes of latent attention. There is then one KV head, `head_dim` is the size of its cached
     /// key, and `qkv` is not used.
     pub latent: Option<LatentSpec>,
+    /// What chooses the blocks of the context that each key head sees; `None`: it sees all. Its keys have a cache of
+    /// their own behind the layer's. Only where queries, keys and values are the layer's own.
+    pub blocks: Option<BlockIndexerSpec>,
     /// The difference of the first and the second half of heads that there is instead of both. Value heads
     /// are then twice as large as they are stored: those of the first and of the second half of key heads
     /// side by side, once for each half.
@@ -196,12 +200,38 @@ impl AttentionSpec {
         self.value_dim.unwrap_or(self.head_dim)
     }
 
+    /// The shape of the KV cache for the keys by which blocks are chosen, if the layer chooses some.
+    pub fn block_keys(&self) -> Option<KvHeads> {
+        let BlockIndexerSpec { dim, .. } = self.blocks?;
+        Some(KvHeads { count: 1, key_dim: dim, value_dim: BlockIndexerSpec::UNUSED })
+    }
+
     /// The shape of the layer's KV cache.
     pub fn kv(&self) -> KvHeads {
         let value_dim = self.latent.map_or(self.value_dim(), |latent| latent.cached_value_dim());
         let more = self.value_bias.map_or(0, |_| ValueBias::ELEMENTS);
         KvHeads { count: self.num_kv_heads, key_dim: self.head_dim + more, value_dim }
     }
+}
+
+/// The shape and the names of what chooses blocks of the context.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockIndexerSpec {
+    /// Number of heads, which divides that of key heads.
+    pub heads: usize,
+    /// Elements of a head.
+    pub dim: usize,
+    /// How many blocks are chosen, and which ones in any case.
+    pub choice: BlockChoice,
+    /// The norm of each head's queries and of keys.
+    pub norm: NormSpec,
+    /// Names of the projections to queries and keys, and of their norms.
+    pub tensors: [[&'static str; 2]; 2],
+}
+
+impl BlockIndexerSpec {
+    /// Elements of a value in the cache of its keys, which has no use for them: what every format stores.
+    pub(super) const UNUSED: usize = 32;
 }
 
 /// Experts of which each has projections to queries and from what heads give.
@@ -274,6 +304,8 @@ pub enum RotatedPart {
     FirstPairs,
     /// The last ones; a pair has an element of each half.
     LastHalves,
+    /// The last ones; a pair is next to each other.
+    LastPairs,
 }
 
 impl LatentSpec {

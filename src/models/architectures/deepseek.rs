@@ -58,7 +58,16 @@ fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
 
 fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
     let interleaved = config.field_or("rope_interleave", true)?;
-    let mut spec = latent(config, interleaved, &Defaults { context: 4096, ..Defaults::LLAMA })?;
+    sigmoid_routed(config, interleaved, &Defaults { context: 4096, ..Defaults::LLAMA })
+}
+
+/// Latent attention, and experts that sigmoids choose. The `defaults` are not those of the size of heads.
+fn sigmoid_routed(
+    config: &HfConfig,
+    interleaved: bool,
+    defaults: &Defaults,
+) -> Result<DecoderSpec> {
+    let mut spec = latent(config, interleaved, defaults)?;
     let Some(mut moe) = routed(config, &spec, 3)? else { return Ok(spec) };
     set_sigmoid_routing(config, &mut moe, "mlp.gate.e_score_correction_bias", true)?;
     moe.routing.groups = groups(config, moe.num_experts)?;
@@ -70,10 +79,22 @@ fn spec_glm(config: &HfConfig) -> Result<DecoderSpec> {
     spec_listed(config, 1)
 }
 
-/// DeepSeek 3 whose file may list which layers have experts: else those from `first_k_dense_replace` on, which
-/// is `first` where it isn't said.
 fn spec_listed(config: &HfConfig, first: usize) -> Result<DecoderSpec> {
-    let mut spec = spec_3(config)?;
+    listed(config, first, spec_3(config)?)
+}
+
+/// Latent attention, and experts that sigmoids choose in all layers but the first unless the file says which.
+pub(super) fn spec_listed_as(
+    config: &HfConfig,
+    interleaved: bool,
+    defaults: &Defaults,
+) -> Result<DecoderSpec> {
+    listed(config, 1, sigmoid_routed(config, interleaved, defaults)?)
+}
+
+/// The decoder `spec` with experts in the layers that the file lists: else in those from `first_k_dense_replace` on,
+/// which is `first` where it isn't said.
+fn listed(config: &HfConfig, first: usize, mut spec: DecoderSpec) -> Result<DecoderSpec> {
     if let Some(moe) = &mut spec.moe {
         let listed = layers_with_experts(config)?;
         let first = config.field_or("first_k_dense_replace", first)?;

@@ -30,6 +30,7 @@ mod deepseek_moe;
 mod diffllama;
 mod doge;
 mod dory;
+mod dots3;
 mod ernie4_5;
 mod euro_bert;
 mod exaone;
@@ -53,6 +54,7 @@ mod granite_moe;
 mod helium;
 mod hrm_text;
 mod hunyuan;
+mod hunyuan_4;
 mod internlm;
 mod jais2;
 mod jamba;
@@ -78,6 +80,7 @@ mod minicpm3;
 mod minicpmv;
 mod minimax;
 mod minimax_m2;
+mod minimax_m3;
 mod mistral;
 mod mistral4;
 mod mixtral;
@@ -146,6 +149,7 @@ pub(super) const ALL: &[&[Architecture]] = &[
     diffllama::CLASSES,
     doge::CLASSES,
     dory::CLASSES,
+    dots3::CLASSES,
     ernie4_5::CLASSES,
     exaone::CLASSES,
     falcon::CLASSES,
@@ -168,6 +172,7 @@ pub(super) const ALL: &[&[Architecture]] = &[
     helium::CLASSES,
     hrm_text::CLASSES,
     hunyuan::CLASSES,
+    hunyuan_4::CLASSES,
     internlm::CLASSES,
     jais2::CLASSES,
     jamba::CLASSES,
@@ -189,6 +194,7 @@ pub(super) const ALL: &[&[Architecture]] = &[
     minicpmv::CLASSES,
     minimax::CLASSES,
     minimax_m2::CLASSES,
+    minimax_m3::CLASSES,
     mistral::CLASSES,
     mistral4::CLASSES,
     mixtral::CLASSES,

@@ -90,6 +90,7 @@ pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
         gate_limits: None,
         shared_blocks: None,
         streams: None,
+        hyper_connections: None,
         low_rank_path: None,
         layer_inputs: None,
         layer_scale: None,
@@ -144,6 +145,7 @@ fn attention(config: &HfConfig, defaults: &Defaults) -> Result<AttentionSpec> {
         alibi: None,
         routed: None,
         latent: None,
+        blocks: None,
         difference: None,
     })
 }

@@ -10,9 +10,9 @@ mod state_space;
 pub(super) use super::config::{HfConfig, MAX_SIZE, RawFields, RopeDefaults};
 pub(super) use super::decoder::DecoderSpec;
 pub(super) use super::decoder::spec::{
-    BeforeHead, Block, BlockUse, GateLimits, Head, Join, LayerInputs, LearnedPositions,
-    LearnedSums, LongerContexts, Names, NormGatesSpec, OtherNorms, Place, ResidualScales, Schedule,
-    SharedBlocks, Sinusoids, StreamsSpec,
+    BeforeHead, Block, BlockUse, GateLimits, Head, HyperConnectionsSpec, Join, LayerInputs,
+    LearnedPositions, LearnedSums, LongerContexts, Names, NormGatesSpec, OtherNorms, Place,
+    ResidualScales, Schedule, SharedBlocks, Sinusoids, StreamsSpec,
 };
 pub(super) use super::error::{Result, bad, check_size};
 pub(super) use architecture::{Architecture, EncoderArchitecture};

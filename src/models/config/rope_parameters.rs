@@ -52,7 +52,8 @@ pub struct RopeParameters {
     pub mrope_interleaved: Option<bool>,
     /// `factors`, which our GGUF reader writes: a divisor for each frequency.
     pub factors: Option<Vec<f64>>,
-    /// Parameters of layers with full attention, where kinds of layers differ.
+    /// Parameters of layers with full attention or with an indexer, where kinds of layers differ.
+    #[serde(alias = "indexed_attention")]
     pub full_attention: Option<Box<Self>>,
     /// Parameters of layers with a sliding window, where kinds of layers differ.
     pub sliding_attention: Option<Box<Self>>,

@@ -259,6 +259,7 @@ impl DecoderSpec {
             gate_limits: None,
             shared_blocks: None,
             streams: None,
+            hyper_connections: None,
             low_rank_path: None,
             layer_inputs: None,
             learned_positions: None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use candle_core::{DType, Result, Tensor};
 
 use super::feed_forward::FeedForward;
+use super::hyper_connections::HyperConnection;
 use super::layer_inputs::LayerInput;
 use super::mixer::Mixer;
 use super::norm_gate::NormGate;
@@ -13,6 +14,7 @@ use super::shared_block::SharedBlock;
 use super::spec::{Block, DecoderSpec};
 use super::step::LayerStep;
 use super::streams::{LayerStreams, LowRankPath};
+use crate::kernels::weighted_rows::add_to_streams;
 use crate::layers::group::Group;
 use crate::layers::moe::Moe;
 use crate::layers::norm::{Norm, NormSpec};
@@ -27,6 +29,8 @@ pub(super) struct Layer {
     feed_forward: Option<FeedForward>,
     input: Option<LayerInput>,
     streams: Option<LayerStreams>,
+    /// Around the mixer and around the feed-forward part.
+    connections: Option<[HyperConnection; 2]>,
     low_rank_path: Option<LowRankPath>,
     /// Factor of the layer's output.
     scale: Option<f32>,
@@ -106,6 +110,7 @@ impl Layer {
         Ok(Self {
             input: input.transpose()?,
             streams: LayerStreams::load(weights, spec)?,
+            connections: HyperConnection::load(weights, spec)?,
             low_rank_path: LowRankPath::load(weights, spec)?,
             scale: scale.transpose()?,
             before_attention: around_mixer(
@@ -133,6 +138,9 @@ impl Layer {
 
     /// Hidden states after this layer.
     pub(super) fn forward(&self, x: Tensor, step: &LayerStep<'_>) -> Result<Tensor> {
+        if let Some(connections) = &self.connections {
+            return self.connected(connections, x, step);
+        }
         let Some(streams) = &self.streams else {
             let x = self.transform(x, step)?;
             return self.finish(x, step);
@@ -150,8 +158,39 @@ impl Layer {
         }
     }
 
-    /// The one stream of hidden states of `x` that layers compute.
+    /// The streams `x [num_tokens, streams * hidden]` after both parts, which read and write them.
+    fn connected(
+        &self,
+        [around_mixer, around_mlp]: &[HyperConnection; 2],
+        mut x: Tensor,
+        step: &LayerStep<'_>,
+    ) -> Result<Tensor> {
+        let LayerStep { keep, adapters: [_, adapters], .. } = *step;
+        let kept = |x: Tensor| keep.map_or(Ok(x.clone()), |rows| x.index_select(rows, 0));
+        if let Some(mixer) = &self.mixer {
+            let [seen, factors] = around_mixer.read(&x)?;
+            let dtype = mixer.input_type(seen.dim(0)?, step);
+            let input = Normed::new(&seen, self.before_attention.as_ref(), dtype);
+            let output = kept(mixer.mix(&input, step)?)?;
+            let output = self.group.all_reduce(mixer.project(&output, adapters)?)?;
+            x = add_to_streams(&kept(x)?, &kept(factors)?, &output)?;
+        } else {
+            x = kept(x)?;
+        }
+        let Some(feed_forward) = &self.feed_forward else { return Ok(x) };
+        let [seen, factors] = around_mlp.read(&x)?;
+        let dtype = feed_forward.input_type(seen.dim(0)?, adapters);
+        let input = Normed::new(&seen, self.before_mlp.as_ref(), dtype);
+        let output = feed_forward.forward(&input, &seen, adapters)?;
+        add_to_streams(&x, &factors, &self.group.all_reduce(output)?)
+    }
+
+    /// The one stream of hidden states of `x` that layers compute, or what the mixer sees of all of them.
     pub(super) fn active(&self, x: &Tensor) -> Result<Tensor> {
+        if let Some([around_mixer, _]) = &self.connections {
+            let [seen, _] = around_mixer.read(x)?;
+            return Ok(seen);
+        }
         self.streams.as_ref().map_or_else(|| Ok(x.clone()), |streams| streams.active(x))
     }
 

@@ -82,6 +82,10 @@ impl Mixer {
             Self::Attention(attention) if attention.asks_low_rank() => {
                 attention.attend_asking(x, angles, kv(), step, (adapters, whole.selection))
             }
+            Self::Attention(attention) if attention.chooses_blocks() => {
+                let caches = [kv(), &context.kv[memory.cache + 1]];
+                attention.attend_to_blocks(x, angles, caches, step, adapters)
+            }
             Self::Attention(attention) => {
                 attention.attend(x, angles, kv(), step, (adapters, rounds))
             }

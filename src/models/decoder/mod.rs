@@ -10,6 +10,7 @@ mod draft_head;
 pub mod eagle;
 mod embedding_and_head;
 mod feed_forward;
+mod hyper_connections;
 mod known_tokens;
 mod layer;
 mod layer_inputs;

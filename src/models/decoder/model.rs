@@ -332,7 +332,7 @@ impl CausalLm for Decoder {
             let after = if keep.is_some() { &adapters_kept } else { &adapters };
             let adapters = [adapters.layer(layer), after.layer(layer)];
             let layer = &self.layers[layer];
-            tapped.look(i, &layer.active(&x)?)?;
+            tapped.look(i, || layer.active(&x))?;
             let angles = self.spec.attention[i].rope.map_or(&no_angles, |rope| &angles[rope]);
             let input = inputs.as_ref().map(|all| all.narrow(1, i, 1)?.squeeze(1)?.contiguous());
             let input = input.transpose()?;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 pub use super::order::{Join, Place, Schedule};
 use crate::kernels::pointwise::{Activation, Gating};
 use crate::layers::attention::AttentionSpec;
-use crate::layers::forward::KvShape;
+use crate::layers::forward::{KvHeads, KvShape};
 use crate::layers::mlp::MlpSpec;
 use crate::layers::moe::MoeSpec;
 use crate::layers::norm::NormSpec;
@@ -96,6 +96,8 @@ pub struct DecoderSpec {
     pub shared_blocks: Option<SharedBlocks>,
     /// The streams of hidden states, where there is more than one.
     pub streams: Option<StreamsSpec>,
+    /// The streams of hidden states that the parts of layers read and write, where there are some.
+    pub hyper_connections: Option<HyperConnectionsSpec>,
     /// Rank of a linear path beside each mixer.
     pub low_rank_path: Option<usize>,
     /// The per-layer embeddings.
@@ -249,7 +251,7 @@ impl DecoderSpec {
         let cache_of = self.attention[index].kv_from_layer.unwrap_or(index);
         let recurrences = (0..index).filter_map(|index| self.recurrent(index));
         Memory {
-            cache: (0..cache_of).filter(|index| self.has_kv_cache(*index)).count(),
+            cache: (0..cache_of).map(|index| self.caches(index).count()).sum(),
             states: recurrences.map(|recurrent| recurrent.states().len()).sum(),
         }
     }
@@ -264,9 +266,11 @@ impl DecoderSpec {
     /// nothing, for this `reason`; the same where nothing is selected.
     pub(crate) fn without_selection(mut self, reason: &'static str) -> Self {
         let declared = self.max_position_embeddings;
-        for latent in self.attention.iter_mut().filter_map(|layer| layer.latent.as_mut()) {
-            let Some(selection) = latent.selection.take() else { continue };
-            self.max_position_embeddings = self.max_position_embeddings.min(selection.count);
+        for layer in &mut self.attention {
+            let selection = layer.latent.as_mut().and_then(|latent| latent.selection.take());
+            let blocks = layer.blocks.take().map(|blocks| blocks.choice.size * blocks.choice.count);
+            let Some(most) = selection.map(|own| own.count).or(blocks) else { continue };
+            self.max_position_embeddings = self.max_position_embeddings.min(most);
             self.longer_contexts = Some(LongerContexts { declared, reason });
         }
         self
@@ -292,6 +296,14 @@ impl DecoderSpec {
     pub(super) fn has_kv_cache(&self, index: usize) -> bool {
         let attends = self.attends(index) || self.shared_block(index).is_some();
         attends && self.attention[index].kv_from_layer.is_none()
+    }
+
+    /// The KV caches that layer `index` has: its own, and that of the keys by which it chooses blocks.
+    fn caches(&self, index: usize) -> impl Iterator<Item = KvHeads> {
+        let attention = &self.attention[index];
+        let own = self.has_kv_cache(index).then(|| attention.kv());
+        let block_keys = own.and_then(|_| attention.block_keys());
+        own.into_iter().chain(block_keys)
     }
 
     /// The dense feed-forward part of layer `index`, which layers with experts may lack.
@@ -328,10 +340,7 @@ impl DecoderSpec {
         let states = layers.clone().filter_map(|index| self.recurrent(index));
         KvShape {
             states: states.flat_map(RecurrentSpec::states).collect(),
-            layers: layers
-                .filter(|index| self.has_kv_cache(*index))
-                .map(|index| self.attention[index].kv())
-                .collect(),
+            layers: layers.flat_map(|index| self.caches(index)).collect(),
         }
     }
 }
@@ -405,6 +414,18 @@ pub struct StreamsSpec {
     pub active: usize,
     /// Whether what per-layer embeddings are gated by is scaled.
     pub scaled: bool,
+}
+
+/// Streams of hidden states, of which the parts of layers see weighted sums, and which what they give is added to by
+/// factors. Zhu et al., "Hyper-Connections", 2024.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HyperConnectionsSpec {
+    /// Number of streams.
+    pub count: usize,
+    /// The most that a factor is, but for `eps`.
+    pub magnitude: f32,
+    /// What is added to weights and factors.
+    pub eps: f32,
 }
 
 /// Per-layer embeddings: small vectors of each token for each layer, from an embedding of their own

@@ -147,6 +147,9 @@ impl Cuts<'_> {
         if let Some(name) = spec.output_bias_beside.filter(|_| share.rank > 0) {
             self.add(name, Cut::Zeros);
         }
+        if spec.blocks.is_some() {
+            return Err(share.refused("heads that see chosen blocks can't be".to_owned()));
+        }
         if spec.difference.is_some() {
             return Err(share.refused("differences of heads can't be".to_owned()));
         }

@@ -83,7 +83,10 @@ impl Stage {
         let refused = [
             (spec.layer_inputs.is_some(), "layers with embeddings of their own can't be"),
             (spec.shared_blocks.is_some(), "layers that share blocks can't be"),
-            (spec.streams.is_some(), "streams of hidden states can't be"),
+            (
+                spec.streams.is_some() || spec.hyper_connections.is_some(),
+                "streams of hidden states can't be",
+            ),
             (spec.pairs, "layers that are stored in pairs can't be"),
             (spec.schedule.is_some(), "layers that are gone through again can't be"),
             // Each layer's decays follow from its place among all.

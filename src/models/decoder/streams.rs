@@ -5,6 +5,7 @@
 
 use candle_core::{D, DType, Result, Tensor};
 
+use super::hyper_connections::HyperHead;
 use super::spec::{DecoderSpec, StreamsSpec};
 use crate::layers::linear::Linear;
 use crate::layers::norm::Norm;
@@ -13,14 +14,46 @@ use crate::weights::{Loaded, WeightError, Weights};
 /// The smallest mean square that a stream's size is taken from.
 const LEAST: f64 = 1e-5;
 
-/// Makes streams of embeddings, and one hidden state of streams.
-pub(super) struct Streams {
-    expansion: Vec<Linear>,
-    contraction: Vec<Linear>,
+/// What makes streams of embeddings, and one hidden state of streams.
+pub(super) enum Streams {
+    /// Of streams of which layers compute one.
+    Predicted(Ends),
+    /// Of streams that all parts of layers read and write.
+    Connected(HyperHead),
 }
 
 impl Streams {
     pub(super) fn load(weights: &Weights, spec: &DecoderSpec) -> Loaded<Option<Self>> {
+        let connected = HyperHead::load(weights, spec)?.map(Self::Connected);
+        let predicted = || Ok(Ends::load(weights, spec)?.map(Self::Predicted));
+        connected.map_or_else(predicted, |own| Ok(Some(own)))
+    }
+
+    /// `[num_tokens, hidden]` to `[num_tokens, streams * hidden]`.
+    pub(super) fn expand(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Predicted(ends) => ends.expand(x),
+            Self::Connected(head) => head.expand(x),
+        }
+    }
+
+    /// `[num_tokens, streams * hidden]` to `[num_tokens, hidden]`.
+    pub(super) fn contract(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Predicted(ends) => ends.contract(x),
+            Self::Connected(head) => head.contract(x),
+        }
+    }
+}
+
+/// Projections between embeddings and all streams but the first, and back.
+pub(super) struct Ends {
+    expansion: Vec<Linear>,
+    contraction: Vec<Linear>,
+}
+
+impl Ends {
+    fn load(weights: &Weights, spec: &DecoderSpec) -> Loaded<Option<Self>> {
         let Some(streams) = spec.streams else { return Ok(None) };
         let hidden = spec.mlp.hidden_size;
         let all = |name: &str| {
@@ -36,7 +69,7 @@ impl Streams {
 
     /// `[num_tokens, hidden]` to `[num_tokens, streams * hidden]`: embeddings, and projections of them of
     /// the same size.
-    pub(super) fn expand(&self, x: &Tensor) -> Result<Tensor> {
+    fn expand(&self, x: &Tensor) -> Result<Tensor> {
         let size = x.sqr()?.mean_keepdim(D::Minus1)?.sqrt()?;
         let projected = self.expansion.iter().map(|layer| sized(&layer.forward(x)?, &size));
         let all: Vec<_> = std::iter::once(Ok(x.clone())).chain(projected).collect::<Result<_>>()?;
@@ -45,7 +78,7 @@ impl Streams {
 
     /// `[num_tokens, streams * hidden]` to `[num_tokens, hidden]`: the mean of the first stream and of
     /// projections of the others, of the same size.
-    pub(super) fn contract(&self, x: &Tensor) -> Result<Tensor> {
+    fn contract(&self, x: &Tensor) -> Result<Tensor> {
         let count = self.contraction.len() + 1;
         let mut streams = parts(x, count)?.into_iter();
         let Some(first) = streams.next() else { return Ok(x.clone()) };

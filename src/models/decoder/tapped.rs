@@ -31,9 +31,14 @@ impl<'a> Tapped<'a> {
         Ok(Self { taps, rows, seen: Vec::new() })
     }
 
-    /// Sees the input `x [num_tokens, hidden]` of a layer.
-    pub(super) fn look(&mut self, layer: usize, x: &Tensor) -> Result<()> {
-        if self.taps.layers.contains(&layer) {
+    /// Sees the input of a layer, `[num_tokens, hidden]`, if it is wanted.
+    pub(super) fn look(
+        &mut self,
+        layer: usize,
+        input: impl FnOnce() -> Result<Tensor>,
+    ) -> Result<()> {
+        if self.taps.layers.contains(&layer) && !matches!(self.rows, Rows::Nothing) {
+            let x = input()?;
             match &self.rows {
                 Rows::Nothing => {}
                 Rows::Some(rows) => self.seen.push(x.index_select(rows, 0)?),

@@ -85,6 +85,34 @@ pub(super) fn indexed(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     Ok(())
 }
 
+/// Hunyuan 4, which may have an indexer in some layers or in none.
+pub(super) fn hunyuan4(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    if keys.count("attention.indexer.top_k")?.unwrap_or(0) > 0 {
+        indexed(keys, config)?;
+    } else {
+        self::config(keys, config)?;
+        let layers = keys.required("block_count")?;
+        set(config, "layer_types", (0..layers).map(|_| "full_attention").collect::<Vec<_>>());
+    }
+    set_class(config, "HYV4ForCausalLM", "hy_v4");
+    // As the reference rotates.
+    set(config, "rope_interleave", true);
+    set(config, "hc_mult", keys.required("hyper_connection.count")?);
+    for (field, end) in
+        [("hc_eps", "hyper_connection.epsilon"), ("hc_magnitude", "hyper_connection.magnitude")]
+    {
+        set(config, field, keys.required_float(end)?);
+    }
+    let limits = keys.per_layer("swiglu_clamp_exp", Value::as_f64)?.unwrap_or_default();
+    let limit = limits.first().copied().unwrap_or(0.0);
+    if limits.iter().any(|other| other.to_bits() != limit.to_bits()) {
+        let key = keys.key("swiglu_clamp_exp");
+        return Err(format!("metadata `{key}` differs between layers"));
+    }
+    set(config, "swiglu_limit", limit);
+    Ok(())
+}
+
 /// Mistral 4, whose queries grow with their position.
 pub(super) fn mistral4(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     let key = keys.required("attention.key_length_mla")?;

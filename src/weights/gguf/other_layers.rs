@@ -87,6 +87,14 @@ const DEEPSEEK2: Architecture = Architecture {
     ..LLAMA
 };
 
+/// What chooses the tokens that a layer sees.
+const INDEXER: &[Part] = &[
+    ("indexer.k_norm", "self_attn.indexer.k_norm"),
+    ("indexer.proj", "self_attn.indexer.weights_proj"),
+    ("indexer.attn_k", "self_attn.indexer.wk"),
+    ("indexer.attn_q_b", "self_attn.indexer.wq_b"),
+];
+
 /// DeepSeek 3 with an indexer.
 const INDEXED: Architecture = Architecture {
     gguf: "deepseek32",
@@ -98,12 +106,7 @@ const INDEXED: Architecture = Architecture {
         EXPERTS,
         SHARED_EXPERTS,
         CHOICE_BIAS,
-        &[
-            ("indexer.k_norm", "self_attn.indexer.k_norm"),
-            ("indexer.proj", "self_attn.indexer.weights_proj"),
-            ("indexer.attn_k", "self_attn.indexer.wk"),
-            ("indexer.attn_q_b", "self_attn.indexer.wq_b"),
-        ],
+        INDEXER,
     ],
     draft_head: Some(HEAD_BEHIND),
     more: latent::indexed,
@@ -216,6 +219,37 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
     },
     Architecture { gguf: "deepseek32", class: "DeepseekV32ForCausalLM", ..INDEXED },
     Architecture { gguf: "glm-dsa", class: "GlmMoeDsaForCausalLM", ..INDEXED },
+    Architecture {
+        gguf: "hy_v4",
+        class: "HYV4ForCausalLM",
+        model_type: "hy_v4",
+        around: &[
+            ("output_hc_fn", "model.hc_head.hc_fn!"),
+            ("output_hc_base", "model.hc_head.hc_base!"),
+            ("output_hc_scale", "model.hc_head.hc_scale!"),
+        ],
+        blocks: &[
+            LATENT_ATTENTION,
+            PRE_NORMS,
+            GATED_MLP,
+            EXPERTS,
+            SHARED_EXPERTS,
+            CHOICE_BIAS,
+            INDEXER,
+            &[
+                ("attn_gate", "self_attn.gate_proj"),
+                ("attn_sinks", "self_attn.sinks!"),
+                ("hc_attn_fn", "attn_hc.fn!"),
+                ("hc_attn_base", "attn_hc.base!"),
+                ("hc_attn_scale", "attn_hc.scale!"),
+                ("hc_ffn_fn", "ffn_hc.fn!"),
+                ("hc_ffn_base", "ffn_hc.base!"),
+                ("hc_ffn_scale", "ffn_hc.scale!"),
+            ],
+        ],
+        more: latent::hunyuan4,
+        ..DEEPSEEK2
+    },
     Architecture {
         gguf: "mistral4",
         class: "Mistral4ForCausalLM",
