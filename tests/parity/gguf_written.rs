@@ -90,7 +90,7 @@ fn cases() -> Vec<(String, Changes)> {
 }
 
 /// Fixtures as they are whose folders no file can say, and what the reason names.
-const REFUSED: [(&str, &str); 105] = [
+const REFUSED: [(&str, &str); 106] = [
     ("apertus1p5", "no GGUF architecture"),
     ("aria", "no GGUF architecture"),
     ("axk1", "no GGUF architecture"),
@@ -196,6 +196,7 @@ const REFUSED: [(&str, &str); 105] = [
     ("zamba", "no GGUF architecture"),
     ("zamba2", "no GGUF architecture"),
     ("zamba2_tied", "no GGUF architecture"),
+    ("zaya", "no GGUF architecture"),
 ];
 
 #[test]

@@ -253,6 +253,7 @@ pub(crate) const MODELS: &[&str] = &[
     "zamba",
     "zamba2",
     "zamba2_tied",
+    "zaya",
 ];
 
 pub(crate) fn folder(name: &str) -> PathBuf {

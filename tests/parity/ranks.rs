@@ -30,6 +30,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("diffllama", "differences of heads"),
     ("longcat_flash", "layers that are stored in pairs"),
     ("minimax_m3_sparse", "heads that see chosen blocks"),
+    ("zaya", "convolved queries and keys"),
     ("step3p7", "experts in three tensors"),
     ("bailing_hybrid", "recurrent layers"),
     ("bailing_hybrid_groups", "recurrent layers"),

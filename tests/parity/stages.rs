@@ -19,6 +19,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("gemma4_shared", "layers with embeddings of their own"),
     ("gemma3n", "embeddings of their own"),
     ("hy_v4", "streams of hidden states"),
+    ("zaya", "routers that remember others"),
     ("dory", "gone through again"),
     ("hrm_text", "gone through again"),
     ("zamba", "share blocks"),

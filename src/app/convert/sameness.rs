@@ -95,7 +95,7 @@ fn described(spec: &DecoderSpec) -> Vec<(&'static str, String)> {
         ("prompts seen whole", spec.prefix_lm.to_string()),
         ("positions", format!("{:?} {:?}", spec.learned_positions, spec.token_types)),
         ("norm of embeddings", format!("{:?}", spec.embedding_norm)),
-        ("scale of embeddings", spec.embedding_scale.to_string()),
+        ("scale of embeddings", format!("{} {:?}", spec.embedding_scale, spec.embedding_sum)),
         ("scale of logits", format!("{} {:?}", spec.logit_scale, spec.logit_softcap)),
         ("scales of logits", format!("{:?}", spec.logit_scales)),
         ("experts", format!("{moe:?}")),

@@ -19,6 +19,7 @@ use crate::weights::{Loaded, WeightError, Weights};
 
 mod alibi;
 mod block_indexer;
+mod convolved;
 mod difference;
 mod indexer;
 mod latent;
@@ -30,6 +31,7 @@ mod spec;
 mod value_bias;
 
 use block_indexer::BlockIndexer;
+use convolved::ConvolvedProjections;
 use difference::Minus;
 pub use indexer::Selection;
 use latent::LatentProjections;
@@ -38,9 +40,9 @@ pub use qkv_source::QkvSource;
 use query_key_norms::QueryKeyNorms;
 pub use routed::RoutedAttention;
 pub use spec::{
-    AttentionSpec, BlockIndexerSpec, Difference, GateTensor, HeadGate, IndexerSpec, LatentSpec,
-    NormSpan, QkvTensors, QueryKeyNorm, RotatedPart, RoutedHeads, SelectionSpec, SquaredScales,
-    ValueBias,
+    AttentionSpec, BlockIndexerSpec, ConvolutionSpec, Difference, GateTensor, HeadGate,
+    IndexerSpec, LatentSpec, NormSpan, QkvTensors, QueryKeyNorm, RotatedPart, RoutedHeads,
+    SelectionSpec, SquaredScales, ValueBias,
 };
 use value_bias::ValueBiases;
 
@@ -90,6 +92,8 @@ enum Inputs {
     Heads(Box<QkvProjections>),
     /// Queries alone, perhaps normalized: keys and values are in the cache of another layer.
     Query(Linear, Option<RmsNorm>),
+    /// With convolutions, whose states are beside the cache.
+    Convolved(Box<ConvolvedProjections>),
     /// With the projection to gates of heads, if there is one.
     Latent(Box<LatentProjections>, Option<Linear>),
 }
@@ -116,6 +120,9 @@ impl Attention {
             spec.output_norm.map(|(name, norm)| Norm::load(&weights.scope(name), inner, norm));
         Ok(Self {
             inputs: match (spec.latent, spec.kv_from_layer) {
+                (None, None) if let Some(own) = spec.convolution => {
+                    Inputs::Convolved(Box::new(ConvolvedProjections::load(weights, &spec, own)?))
+                }
                 (None, None) => {
                     let spec = AttentionSpec { hidden_size: width, ..spec };
                     Inputs::Heads(Box::new(QkvProjections::load(weights, &spec)?))
@@ -192,7 +199,7 @@ impl Attention {
         let is_last = match &self.inputs {
             Inputs::Heads(qkv) => qkv.gate.is_none() && self.difference.is_none(),
             Inputs::Query(..) => true,
-            Inputs::Latent(..) => false,
+            Inputs::Latent(..) | Inputs::Convolved(_) => false,
         };
         let is_last = is_last && self.output_norm.is_none();
         let dtype = if rounds && is_last && !adapters.change(&[Projection::Output]) {
@@ -211,13 +218,41 @@ impl Attention {
                 let values = latent.values(&attended)?.reshape((rows, self.spec.num_heads, ()))?;
                 self.gated(gate.as_ref(), x, &values, adapters)?
             }
-            Inputs::Query(..) => attended.reshape((rows, ()))?,
+            Inputs::Query(..) | Inputs::Convolved(_) => attended.reshape((rows, ()))?,
             Inputs::Heads(qkv) => match &self.difference {
                 None => self.gated(qkv.gate.as_ref(), x, &attended, adapters)?,
                 Some(minus) => minus.forward(&attended)?,
             },
         };
         self.output_norm.as_ref().map_or(Ok(attended.clone()), |norm| norm.forward(&attended))
+    }
+
+    /// How many states the layer has beside its KV cache.
+    pub fn states(&self) -> usize {
+        self.spec.states().len()
+    }
+
+    /// As [`attend`](Self::attend), of a layer that has [`states`](Self::states), in f32.
+    pub fn attend_convolved(
+        &self,
+        x: &Normed<'_>,
+        angles: &RopeAngles,
+        kv: &KvLayer,
+        states: &[Tensor],
+        step: &Step,
+    ) -> Result<Tensor> {
+        let Inputs::Convolved(own) = &self.inputs else {
+            bail!("attention without convolutions has no states");
+        };
+        let [q, k, v] = own.forward(x.tensor()?, states, step)?;
+        let cache = KvCache { k: &kv.k, v: &kv.v };
+        let new = Projections { q: &q, k: &k, v: &v };
+        let q = kv_write(new, angles.rotation(own.norms()), cache, step.kv_slots())?;
+        let (q, params) = (own.scaled(&q)?, self.spec.params);
+        let per_head = PerHead { sinks: self.sinks.as_ref(), slopes: self.slopes.as_ref() };
+        let cache = [&kv.k, &kv.v];
+        let attended = paged_attention_as(DType::F32, &q, cache, step, params, per_head)?;
+        attended.reshape((x.rows()?, ()))
     }
 
     /// Whether the layer chooses the blocks of the context that its heads see.
@@ -238,6 +273,9 @@ impl Attention {
         let (Some(indexer), Inputs::Heads(qkv)) = (&self.blocks, &self.inputs) else {
             bail!("blocks are chosen for attention with queries, keys and values of its own alone");
         };
+        if self.sinks.is_some() || self.slopes.is_some() {
+            bail!("attention to chosen blocks has no sinks and no biases by distance");
+        }
         let q = self.queries(x, angles, kv, step, adapters)?;
         let chosen = indexer.select(x.tensor()?, angles, keys, step)?;
         let cache = [&kv.k, &kv.v];
@@ -352,6 +390,7 @@ impl Attention {
                 let [q, k, v] = latent.forward(x, latent.low_rank(x)?.as_ref())?;
                 ([angles.scale_queries(q)?, k, v], None)
             }
+            Inputs::Convolved(_) => bail!("convolutions of queries and keys have states"),
             Inputs::Query(query, norm) => {
                 let AttentionSpec { num_heads, head_dim, .. } = self.spec;
                 let x = x.tensor()?;

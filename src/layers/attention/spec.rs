@@ -143,6 +143,8 @@ pub struct AttentionSpec {
     /// Sizes of latent attention. There is then one KV head, `head_dim` is the size of its cached
     /// key, and `qkv` is not used.
     pub latent: Option<LatentSpec>,
+    /// The convolutions of queries and keys with those of the tokens before. The names of `qkv` are not used.
+    pub convolution: Option<ConvolutionSpec>,
     /// What chooses the blocks of the context that each key head sees; `None`: it sees all. Its keys have a cache of
     /// their own behind the layer's. Only where queries, keys and values are the layer's own.
     pub blocks: Option<BlockIndexerSpec>,
@@ -200,6 +202,11 @@ impl AttentionSpec {
         self.value_dim.unwrap_or(self.head_dim)
     }
 
+    /// Number of elements of each state of the layer, beside its KV cache.
+    pub fn states(&self) -> Vec<usize> {
+        self.convolution.map_or_else(Vec::new, |_| ConvolutionSpec::states(self))
+    }
+
     /// The shape of the KV cache for the keys by which blocks are chosen, if the layer chooses some.
     pub fn block_keys(&self) -> Option<KvHeads> {
         let BlockIndexerSpec { dim, .. } = self.blocks?;
@@ -232,6 +239,19 @@ pub struct BlockIndexerSpec {
 impl BlockIndexerSpec {
     /// Elements of a value in the cache of its keys, which has no use for them: what every format stores.
     pub(super) const UNUSED: usize = 32;
+}
+
+/// Names of the projections and of the convolutions of compressed convolutional attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvolutionSpec {
+    /// The module that has them.
+    pub module: &'static str,
+    /// The projections to queries, keys, the values of the token itself and those of the next one.
+    pub projections: [&'static str; 4],
+    /// The convolution of each channel, and that of each head.
+    pub convolutions: [&'static str; 2],
+    /// The factors of key heads, beside the module.
+    pub key_factors: &'static str,
 }
 
 /// Experts of which each has projections to queries and from what heads give.

@@ -4,10 +4,9 @@
 //! expert, so that each expert's weights are read once however many tokens chose it. A token's
 //! results are added in ascending order of its experts, so they don't depend on the other rows.
 
-use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Result, Tensor};
 
-use super::linear::{Linear, Matrix};
+use super::linear::Linear;
 use super::mlp::Mlp;
 use crate::kernels::experts::DeviceExperts;
 pub use crate::kernels::experts::{Groups, Routing, Score};
@@ -15,12 +14,15 @@ use crate::kernels::pointwise::sigmoid;
 use crate::kernels::weighted_rows::{WeightedRow, weighted_rows};
 use crate::weights::{Loaded, WeightError, Weights};
 
+mod router;
 mod spec;
 mod stacked;
 
+pub use router::RouterMemory;
+use router::{Router, load_router};
 pub use spec::{
-    CorrectionBias, ExpertTensors, MoeSpec, ParallelDense, ScaledRouter, SharedExpert,
-    StackedTensors,
+    CorrectionBias, ExpertTensors, Extra, MoeSpec, ParallelDense, RememberingRouter, ScaledRouter,
+    SharedExpert, StackedTensors,
 };
 
 /// An expert, and a row of its batch.
@@ -38,14 +40,14 @@ struct ExpertBatch {
 /// Weights of one layer's experts.
 #[derive(Debug)]
 pub struct Moe {
-    router: Linear,
+    router: Router,
     /// `[experts]`
     correction_bias: Option<Vec<f32>>,
     routing: Routing,
     router_weight_on_input: bool,
     experts: Vec<Mlp>,
-    /// How many experts behind those give their input.
-    identities: usize,
+    /// What is behind those.
+    extra: Extra,
     /// `[experts]`: factors of their weights.
     expert_scale: Option<Vec<f32>>,
     /// The shared expert, its gate and its factor.
@@ -59,7 +61,6 @@ impl Moe {
     /// Loads a layer's experts.
     pub fn load(weights: &Weights, spec: &MoeSpec) -> Loaded<Self> {
         let hidden = spec.expert.hidden_size;
-        let router = weights.scope(spec.router);
         let list = |name: &str| {
             let list = weights.scope(name);
             let expert = |index| Mlp::load(&list.scope(index), spec.expert);
@@ -88,7 +89,7 @@ impl Moe {
             let scale = weights.dense(name, &[spec.num_experts], DType::F32)?;
             Ok::<_, WeightError>(scale.to_vec1()?)
         };
-        let choices = spec.num_experts + spec.identities;
+        let choices = spec.num_experts + spec.extra.count();
         let bias = |bias: CorrectionBias| {
             let shape = [1, choices];
             let shape = if bias.one_row { &shape[..] } else { &shape[1..] };
@@ -99,13 +100,13 @@ impl Moe {
         let expert_scale = spec.parallel_dense.map(expert_scale).transpose()?;
         let vectors = [correction_bias.as_deref(), expert_scale.as_deref()];
         let layers: Option<Vec<_>> = experts.iter().map(Mlp::on_device).collect();
-        // They have no experts that give their input.
-        let layers = layers.filter(|_| spec.identities == 0);
+        // They have no experts without weights.
+        let layers = layers.filter(|_| spec.extra.count() == 0);
         let on_device = layers.map(|all| DeviceExperts::new(weights.device(), &all, vectors));
         Ok(Self {
             on_device: on_device.transpose()?.flatten(),
-            router: load_router(&router, hidden, choices, spec.router_bias)?,
-            identities: spec.identities,
+            router: Router::load(weights, spec, choices)?,
+            extra: spec.extra,
             correction_bias,
             routing: spec.routing,
             router_weight_on_input: spec.router_weight_on_input,
@@ -119,23 +120,30 @@ impl Moe {
         })
     }
 
-    /// `residual + factor * experts(x)`, all `[num_tokens, hidden]`.
-    pub fn forward_add(&self, x: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
-        self.forward_routed(x, x, residual, factor)
+    /// `residual + factor * experts(x)`, all `[num_tokens, hidden]`, with a router that may remember what that of the
+    /// layer before saw.
+    pub fn forward_add(
+        &self,
+        x: &Tensor,
+        residual: &Tensor,
+        factor: f32,
+        memory: &RouterMemory,
+    ) -> Result<Tensor> {
+        self.forward_routed([x, x], residual, factor, memory)
     }
 
     /// As [`forward_add`](Self::forward_add), with a router input of its own.
     pub fn forward_routed(
         &self,
-        x: &Tensor,
-        router_input: &Tensor,
+        [x, router_input]: [&Tensor; 2],
         residual: &Tensor,
         factor: f32,
+        memory: &RouterMemory,
     ) -> Result<Tensor> {
         if x.dim(0)? == 0 {
             return Ok(residual.clone());
         }
-        let scores = self.router.forward(router_input)?;
+        let scores = self.router.scores(router_input, memory)?;
         let (tokens, weighs_inputs) = (scores.dim(0)?, self.router_weight_on_input);
         let kernels = self.on_device.as_ref();
         let sum = match kernels.filter(|own| own.takes(tokens, self.routing, weighs_inputs)) {
@@ -205,14 +213,16 @@ impl Moe {
     /// and the row of its batch.
     fn choose(&self, scores: &Tensor) -> Result<(Vec<ExpertBatch>, Vec<Choice>)> {
         let scores: Vec<Vec<f32>> = scores.to_vec2()?;
-        let count = self.experts.len() + self.identities;
+        let count = self.experts.len() + self.extra.count();
+        let nothing = matches!(self.extra, Extra::Nothing(_));
         let mut batches = vec![ExpertBatch::default(); count];
         let mut chosen = Vec::with_capacity(scores.len() * self.routing.experts_per_token);
         for (row, scores) in (0u32..).zip(scores) {
             let bias = self.correction_bias.as_deref();
             for (expert, weight) in self.routing.choose_ascending(scores, bias) {
                 let scale = self.expert_scale.as_ref().map_or(1.0, |scale| scale[expert]);
-                let weight = weight * scale;
+                let gives = !nothing || expert < self.experts.len();
+                let weight = if gives { weight * scale } else { 0.0 };
                 let batch = &mut batches[expert];
                 chosen.push((expert, WeightedRow { row: batch.rows.len(), weight }));
                 batch.rows.push(row);
@@ -221,13 +231,4 @@ impl Moe {
         }
         Ok((batches, chosen))
     }
-}
-
-/// Loads a small layer whose output decides between experts, with weights in f32.
-fn load_router(weights: &Weights, inputs: usize, outputs: usize, bias: bool) -> Loaded<Linear> {
-    let bias = bias.then(|| weights.dense("bias", &[outputs], DType::F32)).transpose()?;
-    let stored = weights.stored("weight", &[outputs, inputs])?;
-    // Weights that are quantized in the file keep their kind.
-    let kind = stored.dense_dtype().map(|_| GgmlDType::F32);
-    Ok(Linear::from_matrix(Matrix::from_stored(weights, &stored, kind)?, bias)?)
 }

@@ -2,6 +2,7 @@
 
 use super::Routing;
 use crate::layers::mlp::MlpSpec;
+use crate::layers::norm::NormSpec;
 
 /// Names and layout of the experts of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,33 @@ pub struct CorrectionBias {
     pub one_row: bool,
 }
 
+/// Experts without weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extra {
+    /// So many that give their input.
+    Identities(usize),
+    /// So many that give nothing.
+    Nothing(usize),
+}
+
+impl Extra {
+    /// How many they are.
+    pub fn count(self) -> usize {
+        let (Self::Identities(count) | Self::Nothing(count)) = self;
+        count
+    }
+}
+
+/// A router that projects to a few elements, adds those of the layer before times factors, and has a norm and layers
+/// behind them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RememberingRouter {
+    /// Number of elements.
+    pub width: usize,
+    /// Variant of the norm.
+    pub norm: NormSpec,
+}
+
 /// The shape and the variant of a mixture of experts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MoeSpec {
@@ -43,14 +71,16 @@ pub struct MoeSpec {
     pub layers: Vec<bool>,
     /// Number of routed experts in a layer.
     pub num_experts: usize,
-    /// Number of experts behind those that give their input.
-    pub identities: usize,
+    /// The experts behind those, which have no weights.
+    pub extra: Extra,
     /// Shape and variant of one expert.
     pub expert: MlpSpec,
     /// Names and layout of the experts.
     pub experts: ExpertTensors,
     /// Name of the router in a layer.
     pub router: &'static str,
+    /// The router, where it is more than a linear layer.
+    pub remembering: Option<RememberingRouter>,
     /// Whether the router has a bias.
     pub router_bias: bool,
     /// Whether routing weights multiply the inputs of experts instead of their outputs.

@@ -3,7 +3,7 @@
 //! Some experts give their input. They are chosen by softmax with a correction bias.
 
 use super::deepseek::latent;
-use crate::layers::moe::{CorrectionBias, ExpertTensors};
+use crate::layers::moe::{CorrectionBias, ExpertTensors, Extra};
 use crate::models::common::{
     Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, RawFields, Result, RopeDefaults,
     bad, experts,
@@ -59,7 +59,8 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     }
     let mut moe = experts(config, &spec, &ExpertFields::COMMON)?;
     let none = usize::from(!config.is_null("zero_expert_num")) * 256;
-    moe.identities = config.size_or("zero_expert_num", none, 0..=MAX_IDENTITIES)?;
+    let identities = config.size_or("zero_expert_num", none, 0..=MAX_IDENTITIES)?;
+    moe.extra = Extra::Identities(identities);
     moe.layers = (0..config.num_hidden_layers).map(|layer| layer % 2 == 0).collect();
     moe.router = "mlp.router.classifier";
     let name = "mlp.router.e_score_correction_bias";

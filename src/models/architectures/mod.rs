@@ -121,6 +121,7 @@ mod xlm_roberta_xl;
 mod xlstm;
 mod zamba;
 mod zamba2;
+mod zaya;
 
 /// The classes of every file; refusals and the guide list them in this order.
 pub(super) const ALL: &[&[Architecture]] = &[
@@ -231,6 +232,7 @@ pub(super) const ALL: &[&[Architecture]] = &[
     xlstm::CLASSES,
     zamba::CLASSES,
     zamba2::CLASSES,
+    zaya::CLASSES,
 ];
 
 /// Classes that only embed: they have no head, and no other class has their layers under another name.

@@ -66,6 +66,7 @@ pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
         token_types: None,
         embedding_norm: None,
         transposed_matrices: false,
+        embedding_sum: None,
         embedding_scale: 1.0,
         logit_scale: 1.0,
         logit_scales: None,
@@ -145,6 +146,7 @@ fn attention(config: &HfConfig, defaults: &Defaults) -> Result<AttentionSpec> {
         alibi: None,
         routed: None,
         latent: None,
+        convolution: None,
         blocks: None,
         difference: None,
     })

@@ -2,7 +2,8 @@
 
 use crate::layers::mlp::MlpSpec;
 use crate::layers::moe::{
-    CorrectionBias, ExpertTensors, Groups, MoeSpec, Routing, Score, SharedExpert, StackedTensors,
+    CorrectionBias, ExpertTensors, Extra, Groups, MoeSpec, Routing, Score, SharedExpert,
+    StackedTensors,
 };
 use crate::models::config::{HfConfig, MAX_SIZE};
 use crate::models::decoder::DecoderSpec;
@@ -39,10 +40,11 @@ pub(crate) fn experts(
     Ok(MoeSpec {
         layers: vec![true; config.num_hidden_layers],
         num_experts,
-        identities: 0,
+        extra: Extra::Identities(0),
         expert: MlpSpec { intermediate_size, bias: false, ..spec.mlp },
         experts: ExpertTensors::List("mlp.experts"),
         router: "mlp.gate",
+        remembering: None,
         router_bias: false,
         router_weight_on_input: false,
         correction_bias: None,

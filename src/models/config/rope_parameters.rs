@@ -53,8 +53,9 @@ pub struct RopeParameters {
     /// `factors`, which our GGUF reader writes: a divisor for each frequency.
     pub factors: Option<Vec<f64>>,
     /// Parameters of layers with full attention or with an indexer, where kinds of layers differ.
-    #[serde(alias = "indexed_attention")]
+    #[serde(alias = "indexed_attention", alias = "hybrid")]
     pub full_attention: Option<Box<Self>>,
     /// Parameters of layers with a sliding window, where kinds of layers differ.
+    #[serde(alias = "hybrid_sliding")]
     pub sliding_attention: Option<Box<Self>>,
 }

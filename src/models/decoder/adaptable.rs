@@ -1,7 +1,7 @@
 //! The linear layers of a decoder that LoRA adapters may change, as its checkpoint names them.
 //!
 //! Experts are left out: their weights are stored in too many ways. So are the inputs of latent
-//! attention, which are not multiplied as they are stored.
+//! attention, which are not multiplied as they are stored, and those of convolutions.
 
 use super::spec::DecoderSpec;
 use crate::layers::adapter::{Projection, Site};
@@ -64,6 +64,7 @@ fn attention(
     let mut sources = Vec::from(QkvSource::all(spec));
     match (spec.latent, spec.kv_from_layer) {
         (Some(_), _) => sources.clear(),
+        (None, None) if spec.convolution.is_some() => sources.clear(),
         (None, Some(_)) => sources.truncate(1),
         (None, None) => sources.extend(QkvSource::gate(spec)),
     }

@@ -7,7 +7,6 @@
 //! of the block; logits at a mask are of the token in its place. The masks' own keys and values are written
 //! over when the model has computed these positions.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use candle_core::{D, Device, Result, Tensor, bail};
@@ -15,9 +14,8 @@ use candle_core::{D, Device, Result, Tensor, bail};
 use super::known_tokens::{KnownTokens, own_embedding};
 use super::layer::Layer;
 use super::spec::DecoderSpec;
-use super::step::LayerStep;
+use super::step::{Carried, LayerStep};
 use crate::layers::adapter::LayerAdapters;
-use crate::layers::attention::Selection;
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{
     ForwardBatch, ForwardContext, Indices, KvShape, PreviousHidden, Step,
@@ -167,7 +165,7 @@ impl BlockDrafter {
         let angles = self.ropes.iter().map(|rope| rope.angles(step, context.device));
         let angles = angles.collect::<Result<Vec<_>>>()?;
         let none = RopeAngles::none(step.input_ids.len(), &x)?;
-        let (shortcut, selection) = (RefCell::new(None), Selection::default());
+        let carried = Carried::default();
         for (index, layer) in self.layers.iter().enumerate() {
             let angles = attention[index].rope.map_or(&none, |rope| &angles[rope]);
             let step = if self.spec.two_way[index] { open } else { step };
@@ -179,8 +177,7 @@ impl BlockDrafter {
                 memory: self.spec.decoder.memory(index),
                 input: None,
                 embeddings: None,
-                shortcut: &shortcut,
-                selection: &selection,
+                carried: &carried,
                 keep: None,
                 adapters,
             };

@@ -260,6 +260,7 @@ impl DecoderSpec {
             shared_blocks: None,
             streams: None,
             hyper_connections: None,
+            embedding_sum: None,
             low_rank_path: None,
             layer_inputs: None,
             learned_positions: None,

@@ -3,6 +3,7 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::spec::DecoderSpec;
+use super::step::LayerStep;
 use crate::layers::adapter::LayerAdapters;
 use crate::layers::mlp::{Mlp, MlpSpec};
 use crate::layers::moe::{Moe, MoeSpec, ParallelDense};
@@ -59,15 +60,16 @@ impl FeedForward {
         &self,
         x: &Normed<'_>,
         raw: &Tensor,
-        adapters: LayerAdapters<'_>,
+        step: &LayerStep<'_>,
     ) -> Result<Tensor> {
+        let [_, adapters] = step.adapters;
         match self {
             Self::Dense(mlp) => mlp.adapted(x, adapters),
             Self::Experts(moe) => {
                 let x = x.tensor()?;
-                moe.forward_add(x, &x.zeros_like()?, 1.0)
+                moe.forward_add(x, &x.zeros_like()?, 1.0, &step.carried.router_memory)
             }
-            Self::Both(both) => both.forward(x, raw, adapters),
+            Self::Both(both) => both.forward(x, raw, step),
         }
     }
 
@@ -86,12 +88,15 @@ impl FeedForward {
         x: &Normed<'_>,
         raw: &Tensor,
         factor: f32,
-        adapters: LayerAdapters<'_>,
+        step: &LayerStep<'_>,
     ) -> Result<Tensor> {
+        let [_, adapters] = step.adapters;
         match self {
             Self::Dense(mlp) => mlp.adapted_add(x, raw, factor, adapters),
-            Self::Experts(moe) => moe.forward_add(x.tensor()?, raw, factor),
-            Self::Both(both) => raw + (both.forward(x, raw, adapters)? * f64::from(factor))?,
+            Self::Experts(moe) => {
+                moe.forward_add(x.tensor()?, raw, factor, &step.carried.router_memory)
+            }
+            Self::Both(both) => raw + (both.forward(x, raw, step)? * f64::from(factor))?,
         }
     }
 }
@@ -119,10 +124,12 @@ impl DenseAndExperts {
         })
     }
 
-    fn forward(&self, x: &Normed<'_>, raw: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
+    fn forward(&self, x: &Normed<'_>, raw: &Tensor, step: &LayerStep<'_>) -> Result<Tensor> {
         let input = self.before_experts.forward(raw)?;
         let router_input = self.before_router.forward(raw)?;
-        let experts = self.moe.forward_routed(&input, &router_input, &input.zeros_like()?, 1.0)?;
+        let (nothing, memory) = (input.zeros_like()?, &step.carried.router_memory);
+        let experts = self.moe.forward_routed([&input, &router_input], &nothing, 1.0, memory)?;
+        let [_, adapters] = step.adapters;
         let dense = self.after_mlp.forward(&self.mlp.adapted(x, adapters)?)?;
         self.after_experts.forward_add(&experts, &dense)
     }

@@ -181,7 +181,7 @@ impl Layer {
         let [seen, factors] = around_mlp.read(&x)?;
         let dtype = feed_forward.input_type(seen.dim(0)?, adapters);
         let input = Normed::new(&seen, self.before_mlp.as_ref(), dtype);
-        let output = feed_forward.forward(&input, &seen, adapters)?;
+        let output = feed_forward.forward(&input, &seen, step)?;
         add_to_streams(&x, &factors, &self.group.all_reduce(output)?)
     }
 
@@ -219,9 +219,20 @@ impl Layer {
         let gated = self.gates[1].as_ref().map(|gate| gate.forward(input.tensor()?)).transpose()?;
         let input = gated.as_ref().map_or(input, Normed::plain);
         if let Some(Shortcut::Begins(experts)) = &self.shortcut {
-            let input = input.tensor()?;
-            let given = experts.forward_add(input, &input.zeros_like()?, 1.0)?;
-            step.shortcut.replace(Some(given));
+            let (input, memory) = (input.tensor()?, &step.carried.router_memory);
+            let given = experts.forward_add(input, &input.zeros_like()?, 1.0, memory)?;
+            step.carried.shortcut.replace(Some(given));
+        }
+        if let Some(rows) = keep
+            && let Some(memory) = step.carried.router_memory.take()
+        {
+            step.carried.router_memory.replace(Some(memory.index_select(rows, 0)?));
+        }
+        if let Some(own) = &self.residuals {
+            let output = || self.group.all_reduce(feed_forward.forward(&input, &residual, step)?);
+            if let Some(sum) = own.affine_sum(Part::Mlp, &residual, output)? {
+                return Ok(sum);
+            }
         }
         let scale = self.block.residual_scale;
         let (residual, scale) = match &self.residuals {
@@ -235,16 +246,16 @@ impl Layer {
             None => {
                 let own = self.group.own_part(&residual)?;
                 let scale = scale * self.block.mlp_scale;
-                self.group.all_reduce(feed_forward.forward_add(&input, &own, scale, adapters)?)?
+                self.group.all_reduce(feed_forward.forward_add(&input, &own, scale, step)?)?
             }
             Some(norm) => {
-                let output = feed_forward.forward(&input, &residual, adapters)?;
+                let output = feed_forward.forward(&input, &residual, step)?;
                 let output = self.group.all_reduce(output)?;
                 self.join(Part::Mlp, norm, &output, &residual, scale)?
             }
         };
         let ends = matches!(self.shortcut, Some(Shortcut::Ends));
-        match (ends.then(|| step.shortcut.take()).flatten(), keep) {
+        match (ends.then(|| step.carried.shortcut.take()).flatten(), keep) {
             (None, _) => Ok(sum),
             (Some(given), None) => sum + given,
             (Some(given), Some(rows)) => sum + given.index_select(rows, 0)?,
@@ -290,6 +301,12 @@ impl Layer {
             let is_mlp_input = self.block.parallel && self.before_mlp.is_none();
             if is_mlp_input || self.low_rank_path.is_some() {
                 input = input.index_select(rows, 0)?;
+            }
+        }
+        if let Some(own) = &self.residuals {
+            let projected = || self.group.all_reduce(mixer.project(&output, adapters)?);
+            if let Some(sum) = own.affine_sum(Part::Mixer, &x, projected)? {
+                return Ok((x, input, sum));
             }
         }
         let residual = match &self.after_attention {

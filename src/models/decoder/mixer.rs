@@ -80,7 +80,11 @@ impl Mixer {
         let kv = || &context.kv[memory.cache];
         match self {
             Self::Attention(attention) if attention.asks_low_rank() => {
-                attention.attend_asking(x, angles, kv(), step, (adapters, whole.selection))
+                attention.attend_asking(x, angles, kv(), step, (adapters, &whole.carried.selection))
+            }
+            Self::Attention(attention) if attention.states() > 0 => {
+                let states = memory.states..memory.states + attention.states();
+                attention.attend_convolved(x, angles, kv(), &context.states[states], step)
             }
             Self::Attention(attention) if attention.chooses_blocks() => {
                 let caches = [kv(), &context.kv[memory.cache + 1]];

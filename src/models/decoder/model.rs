@@ -1,6 +1,5 @@
 //! A loaded decoder: the embedding, the layers one after the other, and the output head.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Result, Tensor, bail};
@@ -17,12 +16,11 @@ use super::shared_block;
 use super::spec::{DecoderSpec, Head, Memory};
 use super::split::{self, Part};
 use super::stage::Stage;
-use super::step::LayerStep;
+use super::step::{Carried, LayerStep};
 use super::streams::Streams;
 use super::tapped::Tapped;
 use crate::kernels::pointwise::soft_cap;
 use crate::layers::adapter::{Adapters, Site, add_to_embeddings};
-use crate::layers::attention::Selection;
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, Indices, KvShape, PreviousHidden};
 use crate::layers::group::Group;
@@ -42,6 +40,8 @@ pub struct Decoder {
     /// `[hidden]`: the embedding of the first token type.
     token_type: Option<Tensor>,
     embedding_norm: Option<Norm>,
+    /// `[hidden]`: what is added to embeddings, and what they are multiplied by then.
+    embedding_sum: Option<[Tensor; 2]>,
     /// What joins embeddings with hidden states, in a head that drafts.
     join: Option<Join>,
     ropes: Vec<Rope>,
@@ -133,6 +133,7 @@ impl Decoder {
             positions: positions::load(&model, spec)?,
             token_type: spec.token_types.map(token_type).transpose()?,
             embedding_norm: spec.embedding_norm.map(of_embedding).transpose()?,
+            embedding_sum: embedding_sum(&model, spec, stage)?,
             join: None,
             ropes: spec.ropes.iter().map(Rope::new).collect(),
             layers: layers.collect::<std::result::Result<_, _>>()?,
@@ -180,6 +181,7 @@ impl Decoder {
             positions: None,
             token_type: None,
             embedding_norm: None,
+            embedding_sum: None,
             join: Some(names.join(&spec, weights)?),
             ropes: spec.ropes.iter().map(Rope::new).collect(),
             layers: vec![Layer::load(&layer, &spec, 0, None, self.group.clone())?],
@@ -225,6 +227,9 @@ impl Decoder {
         }
         if let Some(norm) = &self.embedding_norm {
             x = norm.forward(&x)?;
+        }
+        if let Some([added, factors]) = &self.embedding_sum {
+            x = x.broadcast_add(added)?.broadcast_mul(factors)?;
         }
         if let Some(join) = &self.join {
             let Some(hidden) = hidden else { bail!("a head that drafts needs hidden states") };
@@ -323,7 +328,7 @@ impl CausalLm for Decoder {
         let adapters = Adapters::of_all(&batch.adapters, step.input_ids.len(), device)?;
         let adapters_kept = Adapters::of_kept(&batch.adapters, &wanted, device)?;
         let mut tapped = Tapped::new(&batch.taps, step.input_ids.len(), device)?;
-        let (shortcut, selection) = (RefCell::new(None), Selection::default());
+        let carried = Carried::default();
         let (mut x, mut joined) = self.joins.begin(x)?;
         for (i, &(layer, memory)) in self.places.iter().enumerate() {
             context.check_interruption()?;
@@ -336,7 +341,6 @@ impl CausalLm for Decoder {
             let angles = self.spec.attention[i].rope.map_or(&no_angles, |rope| &angles[rope]);
             let input = inputs.as_ref().map(|all| all.narrow(1, i, 1)?.squeeze(1)?.contiguous());
             let input = input.transpose()?;
-            let (shortcut, selection) = (&shortcut, &selection);
             let inputs = LayerStep {
                 context,
                 step,
@@ -344,8 +348,7 @@ impl CausalLm for Decoder {
                 memory,
                 input,
                 embeddings,
-                shortcut,
-                selection,
+                carried: &carried,
                 keep,
                 adapters,
             };
@@ -435,6 +438,18 @@ impl CausalLm for Decoder {
         // Adapters are not split among ranks.
         (self.group.size() == 1 && !self.is_stage()).then(|| adaptable::layout(&self.spec))
     }
+}
+
+/// Loads what is added to embeddings and what they are multiplied by, where there is such.
+fn embedding_sum(
+    weights: &Weights,
+    spec: &DecoderSpec,
+    stage: Stage,
+) -> Loaded<Option<[Tensor; 2]>> {
+    let Some(names) = spec.embedding_sum.filter(|_| stage.is_first()) else { return Ok(None) };
+    let [added, factors] =
+        names.map(|name| weights.dense(name, &[spec.mlp.hidden_size], DType::F32));
+    Ok(Some([added?, factors?]))
 }
 
 /// Loads the scales of logits `[vocab_size]`, where the output head has some.

@@ -25,6 +25,8 @@ enum Factors {
     Fixed(ResidualScales),
     /// `[hidden]` of the mixer and of the feed-forward part, which a layer may lack.
     Learned([Option<Tensor>; 2]),
+    /// Of each part vectors `[hidden]` that are added to and multiply hidden states, then those of its output.
+    Affine([Option<[Tensor; 4]>; 2]),
     /// The same, of how far normalized hidden states go towards a part's normalized output.
     Rates([Option<Tensor>; 2]),
 }
@@ -56,6 +58,12 @@ impl Residuals {
             LearnedSums::Factors(names) => {
                 Self { from_norms: false, factors: Factors::Learned(vectors(names)?) }
             }
+            LearnedSums::Affine(names) => {
+                let load =
+                    |part: usize| parts[part].then(|| affine(&weights.scope(names[part]), hidden));
+                let both = [load(0).transpose()?, load(1).transpose()?];
+                Self { from_norms: false, factors: Factors::Affine(both) }
+            }
             LearnedSums::Rates(names, factor) => {
                 let rate = |vector: Option<Tensor>| {
                     vector.map(|own| (own * f64::from(factor))?.abs()).transpose()
@@ -84,15 +92,43 @@ impl Residuals {
                 Some(factors) => Ok((x.broadcast_mul(factors)?, scale)),
                 None => Ok((x.clone(), scale)),
             },
-            Factors::Rates(_) => Ok((x.clone(), scale)),
+            Factors::Rates(_) | Factors::Affine(_) => Ok((x.clone(), scale)),
         }
+    }
+
+    /// The sum of hidden states `x [num_tokens, hidden]` and what a part gives of them, if vectors are added to both and
+    /// multiply them.
+    pub(super) fn affine_sum(
+        &self,
+        part: Part,
+        x: &Tensor,
+        output: impl FnOnce() -> Result<Tensor>,
+    ) -> Result<Option<Tensor>> {
+        let Factors::Affine(parts) = &self.factors else { return Ok(None) };
+        let Some([added, factors, of_output, output_factors]) = &parts[part as usize] else {
+            return Ok(None);
+        };
+        let x = x.broadcast_add(added)?.broadcast_mul(factors)?;
+        let output = output()?.broadcast_add(of_output)?.broadcast_mul(output_factors)?;
+        (x + output).map(Some)
     }
 
     /// `[hidden]`: how far hidden states go towards a part's output, if that is learned.
     pub(super) fn rates(&self, part: Part) -> Option<&Tensor> {
         match &self.factors {
             Factors::Rates(rates) => rates[part as usize].as_ref(),
-            Factors::Fixed(_) | Factors::Learned(_) => None,
+            Factors::Fixed(_) | Factors::Learned(_) | Factors::Affine(_) => None,
         }
     }
+}
+
+/// Loads what is added to and multiplies hidden states, and the same of a part's output.
+fn affine(weights: &Weights, hidden: usize) -> Loaded<[Tensor; 4]> {
+    let load = |name| weights.dense(name, &[hidden], DType::F32);
+    Ok([
+        load("residual_bias")?,
+        load("residual_scale")?,
+        load("hidden_states_bias")?,
+        load("hidden_states_scale")?,
+    ])
 }

@@ -51,6 +51,8 @@ pub struct DecoderSpec {
     pub embedding_norm: Option<&'static str>,
     /// Whether matrices of layers are stored transposed, as `[inputs, outputs]`.
     pub transposed_matrices: bool,
+    /// Names of a vector that is added to the embeddings, and of one that they are multiplied by then.
+    pub embedding_sum: Option<[&'static str; 2]>,
     /// Factor of the embeddings.
     pub embedding_scale: f32,
     /// Factor of the logits.
@@ -249,10 +251,9 @@ impl DecoderSpec {
     /// Where layer `index` has its memory of sequences.
     pub(super) fn memory(&self, index: usize) -> Memory {
         let cache_of = self.attention[index].kv_from_layer.unwrap_or(index);
-        let recurrences = (0..index).filter_map(|index| self.recurrent(index));
         Memory {
             cache: (0..cache_of).map(|index| self.caches(index).count()).sum(),
-            states: recurrences.map(|recurrent| recurrent.states().len()).sum(),
+            states: (0..index).map(|index| self.states(index).len()).sum(),
         }
     }
 
@@ -298,6 +299,15 @@ impl DecoderSpec {
         attends && self.attention[index].kv_from_layer.is_none()
     }
 
+    /// The number of elements of each state that layer `index` has: of its recurrence, and of its attention.
+    fn states(&self, index: usize) -> Vec<usize> {
+        let mut states = self.recurrent(index).map_or_else(Vec::new, RecurrentSpec::states);
+        if self.attends(index) {
+            states.extend(self.attention[index].states());
+        }
+        states
+    }
+
     /// The KV caches that layer `index` has: its own, and that of the keys by which it chooses blocks.
     fn caches(&self, index: usize) -> impl Iterator<Item = KvHeads> {
         let attention = &self.attention[index];
@@ -337,9 +347,8 @@ impl DecoderSpec {
     /// The shape of the KV cache and of recurrent states.
     pub fn kv_shape(&self) -> KvShape {
         let layers = 0..self.attention.len();
-        let states = layers.clone().filter_map(|index| self.recurrent(index));
         KvShape {
-            states: states.flat_map(RecurrentSpec::states).collect(),
+            states: layers.clone().flat_map(|index| self.states(index)).collect(),
             layers: layers.flat_map(|index| self.caches(index)).collect(),
         }
     }
@@ -402,6 +411,8 @@ pub enum LearnedSums {
     /// `x + |factor * v| * (y - x)`, both normalized. Loshchilov et al., "nGPT: Normalized Transformer
     /// with Representation Learning on the Hypersphere", 2024.
     Rates([&'static str; 2], f32),
+    /// `(x + a) * b + (y + c) * d`, by four vectors of a module each.
+    Affine([&'static str; 2]),
 }
 
 /// Streams of hidden states, of which each layer computes one and predicts the others. Baykal et al.,

@@ -147,6 +147,9 @@ impl Cuts<'_> {
         if let Some(name) = spec.output_bias_beside.filter(|_| share.rank > 0) {
             self.add(name, Cut::Zeros);
         }
+        if spec.convolution.is_some() {
+            return Err(share.refused("convolved queries and keys can't be".to_owned()));
+        }
         if spec.blocks.is_some() {
             return Err(share.refused("heads that see chosen blocks can't be".to_owned()));
         }
@@ -305,7 +308,10 @@ impl Cuts<'_> {
         if spec.parallel_dense.is_some() {
             return Err(share.refused("experts beside a feed-forward part can't be".to_owned()));
         }
-        if spec.identities > 0 {
+        if spec.remembering.is_some() {
+            return Err(share.refused("routers that remember others can't be".to_owned()));
+        }
+        if spec.extra.count() > 0 {
             return Err(share.refused("experts that give their input can't be".to_owned()));
         }
         match spec.experts {

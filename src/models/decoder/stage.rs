@@ -88,6 +88,10 @@ impl Stage {
                 "streams of hidden states can't be",
             ),
             (spec.pairs, "layers that are stored in pairs can't be"),
+            (
+                spec.moe.as_ref().is_some_and(|moe| moe.remembering.is_some()),
+                "routers that remember others can't be",
+            ),
             (spec.schedule.is_some(), "layers that are gone through again can't be"),
             // Each layer's decays follow from its place among all.
             (
