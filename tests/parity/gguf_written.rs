@@ -159,7 +159,7 @@ const REFUSED: [(&str, &str); 106] = [
     ("mamba2", "step_limits"),
     ("mimo", "no GGUF architecture"),
     ("minimax_m3", "no GGUF architecture"),
-    ("minimax_m3_conditional", "no GGUF architecture"),
+    ("minimax_m3_conditional", "has no place"),
     ("minimax_m3_sparse", "no GGUF architecture"),
     ("minicpm3", "residual_scale"),
     ("minimax", "has no place"),

@@ -46,12 +46,13 @@ pub(crate) mod sounds;
 mod stages;
 
 /// Models that a GPU computes up to a length only.
-const ON_CPU_ALONE: [&str; 6] = [
+const ON_CPU_ALONE: [&str; 7] = [
     "axk2",
     "deepseek_v32_sparse",
     "dots3_note",
     "glm_moe_dsa_sparse",
     "hy_v4",
+    "minimax_m3_conditional",
     "minimax_m3_sparse",
 ];
 

@@ -29,6 +29,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("dbrx", "experts in three tensors"),
     ("diffllama", "differences of heads"),
     ("longcat_flash", "layers that are stored in pairs"),
+    ("minimax_m3_conditional", "heads that see chosen blocks"),
     ("minimax_m3_sparse", "heads that see chosen blocks"),
     ("zaya", "convolved queries and keys"),
     ("step3p7", "experts in three tensors"),

@@ -323,7 +323,7 @@ pub(super) fn mpt(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
 }
 
 /// Experts that checkpoints have in two tensors and files in three, all as wide as this.
-fn set_experts_apart(keys: &ModelKeys<'_>, config: &mut Config, score: u64) -> Done {
+pub(super) fn set_experts_apart(keys: &ModelKeys<'_>, config: &mut Config, score: u64) -> Done {
     set_experts(keys, config, score)?;
     if let Some(inner) = config.get("moe_intermediate_size").cloned() {
         set(config, "intermediate_size", inner);

@@ -26,7 +26,6 @@ const REASONS: &[(&str, &str)] = &[
     ("llada-moe", DIFFUSION),
     ("maincoder", "norms of heads behind a rotation of neighbouring pairs"),
     ("maple", NO_DECODER),
-    ("minimax-m3", "sparse attention by an indexer over blocks"),
     ("muse-glimmer", NO_DECODER),
     ("neo-bert", NO_ENCODER),
     ("nomic-bert-moe", "an encoder with experts, which its folder alone is read of"),

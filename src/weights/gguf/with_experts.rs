@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use super::architecture::{Architecture, Outer, Part};
 use super::families::{
     Config, Done, GRANITE_NUMBERS, SIGMOID, SOFTMAX, experts_behind_dense, granite, set, set_class,
-    set_experts, sigmoid_experts,
+    set_experts, set_experts_apart, sigmoid_experts,
 };
 use super::keys::{HeadCounts, ModelKeys};
 use super::parts::{
@@ -224,6 +224,33 @@ pub(super) const WITH_EXPERTS: &[Architecture] = &[
         more: granite_swa,
         ..LLAMA
     },
+    Architecture {
+        gguf: "minimax-m3",
+        class: "MiniMaxM3SparseForCausalLM",
+        also: &["MiniMaxM3SparseForConditionalGeneration"],
+        model_type: "minimax_m3_vl",
+        blocks: &[
+            ATTENTION,
+            HEAD_NORMS,
+            PRE_NORMS,
+            GATED_MLP,
+            &[
+                ("ffn_gate_inp", "block_sparse_moe.gate"),
+                ("exp_probs_b", "block_sparse_moe.e_score_correction_bias!"),
+                ("ffn_gate_shexp", "block_sparse_moe.shared_experts.gate_proj"),
+                ("ffn_up_shexp", "block_sparse_moe.shared_experts.up_proj"),
+                ("ffn_down_shexp", "block_sparse_moe.shared_experts.down_proj"),
+                ("indexer.q_proj", "self_attn.index_q_proj"),
+                ("indexer.k_proj", "self_attn.index_k_proj"),
+                ("indexer.q_norm", "self_attn.index_q_norm"),
+                ("indexer.k_norm", "self_attn.index_k_norm"),
+            ],
+            block_sparse_experts!("w1", "w3", "w2"),
+        ],
+        norms_plus_one: true,
+        more: minimax_m3,
+        ..LLAMA
+    },
 ];
 
 /// Experts chosen by softmax beside shared ones, from some layer on.
@@ -274,6 +301,41 @@ pub(super) fn set_sparse_layers(keys: &ModelKeys<'_>, config: &mut Config) -> Do
 pub(super) fn set_scale(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     let scale = keys.float("expert_weights_scale")?.filter(|scale| *scale != 0.0);
     set(config, "routed_scaling_factor", scale.unwrap_or(1.0));
+    Ok(())
+}
+
+/// MiniMax M3, whose layers with an indexer are those that have its tensors.
+fn minimax_m3(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    let dense = config["intermediate_size"].clone();
+    set_experts_apart(keys, config, SIGMOID)?;
+    set(config, "dense_intermediate_size", dense);
+    set_scale(keys, config)?;
+    set_sparse_layers(keys, config)?;
+    if keys.bool("expert_weights_norm")? == Some(false) {
+        let key = keys.key("expert_weights_norm");
+        return Err(format!("metadata `{key}` is off, which this architecture never has"));
+    }
+    keys.count("expert_shared_count")?;
+    let shared = ".ffn_down_shexp.weight";
+    let shared = keys.tensors().iter().find(|tensor| tensor.name.ends_with(shared));
+    if let Some(inner) = shared.and_then(|down| down.shape.last()) {
+        set(config, "shared_intermediate_size", *inner);
+    }
+    set(config, "rotary_dim", keys.required("rope.dimension_count")?);
+    for (field, end) in [
+        ("index_n_heads", "attention.indexer.head_count"),
+        ("index_head_dim", "attention.indexer.key_length"),
+        ("index_topk_blocks", "attention.indexer.top_k"),
+        ("index_block_size", "attention.indexer.block_size"),
+        ("index_local_blocks", "attention.indexer.local_blocks"),
+    ] {
+        set(config, field, keys.required(end)?);
+    }
+    let kind = |layer| {
+        let chooses = keys.has(&format!("blk.{layer}.indexer.q_proj.weight"));
+        if chooses { "minimax_m3_sparse" } else { "full_attention" }
+    };
+    set(config, "layer_types", (0..keys.layers()?).map(kind).collect::<Vec<_>>());
     Ok(())
 }
 
