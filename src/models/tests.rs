@@ -223,7 +223,9 @@ fn what_is_not_implemented_is_refused_with_what_is() {
             // One of them has no experts, and says so where others do.
             "num_experts": if *name == "MiniCPMForCausalLM" { 0 } else { 4 },
             "moe_num_experts": 4, "moe_k": 2, "n_group": 1, "topk_group": 1,
-            "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
+            "num_local_experts": 4, "n_routed_experts": 4,
+            // One of them routes to one expert alone.
+            "num_experts_per_tok": if *name == "ZayaForCausalLM" { 1 } else { 2 },
             "moe_intermediate_size": 64, "shared_expert_intermediate_size": 8,
             "kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
             "num_heads": 1, "n_groups": 1, "mamba_n_heads": 1, "n_mamba_heads": 1,

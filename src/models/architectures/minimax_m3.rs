@@ -119,6 +119,10 @@ fn with_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec> {
 /// Has the layers that choose blocks of longer contexts do so, if there are any.
 fn set_blocks(config: &HfConfig, spec: &mut DecoderSpec, rotated: usize) -> Result<()> {
     let published = config.field::<Value>("sparse_attention_config")?;
+    let sparse = sparse_layers(config, published.as_ref())?;
+    if !sparse.contains(&true) {
+        return Ok(());
+    }
     let number = |name: &'static str, of_published: &str, default: usize, most: usize| {
         let own = published.as_ref().and_then(|fields| fields.get(of_published)?.as_u64());
         let own = own.and_then(|own| usize::try_from(own).ok()).unwrap_or(default);
@@ -148,13 +152,12 @@ fn set_blocks(config: &HfConfig, spec: &mut DecoderSpec, rotated: usize) -> Resu
         let bound = format!("must be at least the {rotated} rotated elements");
         return Err(bad("index_head_dim", indexer.dim, bound));
     }
-    for (layer, sparse) in spec.attention.iter_mut().zip(sparse_layers(config, published.as_ref())?)
-    {
+    for (layer, _) in spec.attention.iter_mut().zip(sparse).filter(|(_, sparse)| *sparse) {
         if !layer.num_kv_heads.is_multiple_of(indexer.heads) {
             let bound = format!("must divide {} key heads", layer.num_kv_heads);
             return Err(bad("index_n_heads", indexer.heads, bound));
         }
-        layer.blocks = sparse.then_some(indexer);
+        layer.blocks = Some(indexer);
     }
     Ok(())
 }
