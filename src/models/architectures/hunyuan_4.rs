@@ -36,7 +36,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
         moe.expert.gating = (limit > 0.0).then_some(Gating::Bounded { limit });
     }
     let eps = spec.norm.eps;
-    let gate = gate(config)?.filter(|_| gated.unwrap_or(true));
+    let gate = Some(gate(config)?).filter(|_| gated.unwrap_or(true));
     let sinks = config.field_or("learnable_sink", true)?.then_some("sinks");
     for layer in &mut spec.attention {
         layer.gate = gate;
@@ -56,14 +56,14 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
 }
 
 /// The gate of what heads give.
-fn gate(config: &HfConfig) -> Result<Option<HeadGate>> {
+fn gate(config: &HfConfig) -> Result<HeadGate> {
     let name = "gating_type";
     let tensor = match config.field::<String>(name)?.as_deref() {
         None | Some("elementwise") => GateTensor::Elements("gate_proj"),
         Some("headwise") => GateTensor::Heads("gate_proj"),
         Some(other) => return Err(bad(name, other, "supported are elementwise and headwise")),
     };
-    Ok(Some(HeadGate::sigmoid(tensor)))
+    Ok(HeadGate::sigmoid(tensor))
 }
 
 /// Which layers choose what they see by themselves, and don't see what the layer before them saw; `None`: a layer that

@@ -29,6 +29,7 @@ mod stage;
 mod step;
 mod streams;
 mod tapped;
+mod variants;
 
 pub(crate) use embedding_and_head::at_least_eight_bits;
 pub use model::Decoder;
