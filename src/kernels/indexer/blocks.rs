@@ -4,8 +4,8 @@
 //! product of the query with a key of it, up to the query's own token; a head sees the blocks with the largest scores,
 //! of equal ones the earlier, and always the last ones up to the query's own.
 //!
-//! The keys are those of a KV cache with one head. A query's scores of a run of blocks are one chunk of the work, and
-//! a block's score depends on its keys alone: the same whatever else is computed.
+//! The keys are those of a KV cache with one head. A block's score depends on its keys alone: the same whatever else is
+//! computed.
 
 use std::ops::Range;
 
@@ -14,22 +14,16 @@ use float8::F8E4M3;
 use half::{bf16, f16};
 
 use super::args::selects_on;
-use super::cpu::best;
+use super::queries::{Chooser, Query, best, chosen_rows};
 use crate::backend::cpu_level;
 use crate::cache::KV_BLOCK;
 use crate::cache::kv_element::{PerPosition, Stored, Vector};
 use crate::cache::kv_format::KvFormat;
 use crate::cpu::{Kernel, LANES, Level, Products};
-use crate::fresh::Parts;
-use crate::pool;
 use crate::step::Step;
 use crate::storage::read;
 
 const NAME: &str = "select_blocks";
-/// Blocks of a chunk.
-const RUN: usize = 8;
-/// Scores that are kept at once, unless a single query has more.
-const MOST_SCORES: usize = 1 << 22;
 
 /// How many blocks a query sees, and which ones in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,100 +137,56 @@ struct Call<'a> {
     choice: BlockChoice,
 }
 
-/// A query that doesn't see all blocks.
-#[derive(Clone, Copy)]
-struct Query<'a> {
-    row: usize,
-    position: usize,
-    /// The blocks of its sequence in the cache.
-    table: &'a [u32],
-}
-
-impl<'a> Call<'a> {
+impl Call<'_> {
     fn run<S: Stored>(&self) -> Result<Vec<Option<Vec<Vec<u32>>>>> {
         let stored = read(NAME, self.keys);
         let keys = stored.contiguous::<S>()?;
-        let mut rows = vec![None; self.step.positions.len()];
-        let queries = self.beyond();
-        let mut done = 0;
-        while done < queries.len() {
-            let mut scores = 0;
-            let fits = |query: &&Query<'_>| {
-                scores += self.blocks(query) * self.heads;
-                scores <= MOST_SCORES
-            };
-            let some = queries[done..].iter().take_while(fits).count().max(1);
-            let some = &queries[done..done + some];
-            done += some.len();
-            for (query, chosen) in some.iter().zip(self.choose(keys, some)) {
-                rows[query.row] = Some(chosen);
-            }
-        }
-        Ok(rows)
+        Ok(chosen_rows(&Blocks { call: self, keys }, self.step))
+    }
+}
+
+/// What chooses blocks.
+struct Blocks<'a, S> {
+    call: &'a Call<'a>,
+    keys: &'a [S],
+}
+
+impl<S: Stored> Chooser for Blocks<'_, S> {
+    /// Of each head the blocks, ascending.
+    type Chosen = Vec<Vec<u32>>;
+
+    const RUN: usize = 8;
+
+    fn heads(&self) -> usize {
+        self.call.heads
     }
 
-    fn beyond(&self) -> Vec<Query<'a>> {
-        let step = self.step;
-        let of_sequence = move |seq: usize| {
-            let table = &step.block_tables[seq][..];
-            let query = move |row| Query { row, position: step.positions[row] as usize, table };
-            step.rows(seq).map(query)
-        };
-        let all = (0..step.context_lens.len()).flat_map(of_sequence);
-        let choice = self.choice;
-        all.filter(|query| choice.leaves_out(step.positions[query.row])).collect()
+    fn parts(&self, seen: usize) -> usize {
+        seen.div_ceil(self.call.choice.size)
     }
 
-    /// How many blocks there are up to a query's own.
-    fn blocks(&self, query: &Query<'_>) -> usize {
-        query.position / self.choice.size + 1
+    fn count(&self) -> usize {
+        self.call.choice.count
     }
 
-    /// The blocks that the heads of these queries see.
-    fn choose<S: Stored>(&self, keys: &[S], queries: &[Query<'_>]) -> Vec<Vec<Vec<u32>>> {
-        let heads = self.heads;
-        let (mut runs, mut starts) = (Vec::new(), vec![0]);
-        let mut total = 0;
-        for (index, query) in queries.iter().enumerate() {
-            let blocks = self.blocks(query);
-            let run = |first| (index, first..blocks.min(first + RUN), total + first * heads);
-            runs.extend((0..blocks).step_by(RUN).map(run));
-            total += blocks * heads;
-            starts.push(total);
-        }
-        let mut scores = vec![0.0f32; total];
-        let parts = &Parts::new(&mut scores);
-        pool::for_each_chunk(runs.len(), |chunk| {
-            let (index, blocks, at) = &runs[chunk];
-            // SAFETY: runs of a query don't overlap, nor do queries.
-            let out = unsafe { parts.part(*at..at + blocks.len() * heads) };
-            let Query { row, position, table } = queries[*index];
-            let own = &self.queries[row * heads * self.dim..(row + 1) * heads * self.dim];
-            let (dim, stored, seen) = (self.dim, self.stored, position + 1);
-            let (pages, blocks) = (self.choice.size / KV_BLOCK, blocks.clone());
-            self.level.run(Scores { own, dim, keys, stored, table, pages, seen, blocks, out });
-        });
-        let mut chosen = vec![Vec::new(); queries.len()];
-        let parts = &Parts::new(&mut chosen);
-        pool::for_each_chunk(queries.len(), |index| {
-            // SAFETY: each chunk has a part of its own.
-            let own = unsafe { parts.part(index..index + 1) };
-            own[0] = self.largest(&scores[starts[index]..starts[index + 1]], &queries[index]);
-        });
-        chosen
+    fn score(&self, query: Query<'_>, blocks: Range<usize>, out: &mut [f32]) {
+        let Query { row, seen, table } = query;
+        let Call { level, queries, heads, dim, stored, choice, .. } = *self.call;
+        let own = &queries[row * heads * dim..(row + 1) * heads * dim];
+        let (keys, pages) = (self.keys, choice.size / KV_BLOCK);
+        level.run(Scores { own, dim, keys, stored, table, pages, seen, blocks, out });
     }
 
-    /// The blocks that each head of a query sees, ascending, by `scores [blocks, heads]`.
-    fn largest(&self, scores: &[f32], query: &Query<'_>) -> Vec<Vec<u32>> {
-        let BlockChoice { count, local, .. } = self.choice;
-        let last = self.blocks(query) - 1;
+    fn choose(&self, scores: &[f32]) -> Vec<Vec<u32>> {
+        let Call { heads, choice: BlockChoice { count, local, .. }, .. } = *self.call;
+        let blocks = scores.len() / heads;
         let of_head = |head: usize| {
-            let kept = |block: usize| block + local > last;
-            let own = scores[head..].iter().step_by(self.heads).enumerate();
+            let kept = |block: usize| block + local >= blocks;
+            let own = scores[head..].iter().step_by(heads).enumerate();
             let own = own.map(|(i, score)| if kept(i) { f32::INFINITY } else { *score });
             best(&own.collect::<Vec<f32>>(), count)
         };
-        (0..self.heads).map(of_head).collect()
+        (0..heads).map(of_head).collect()
     }
 }
 

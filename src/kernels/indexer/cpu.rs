@@ -1,6 +1,5 @@
-//! Scores and the choice on the CPU. A query's scores of a run of tokens are one chunk of the work, and so is the
-//! choice of one query. The heads lie along the lanes, so that a score is one chain of additions for each head
-//! and the sum of one vector: the same whatever else is computed.
+//! Scores of tokens on the CPU. The heads lie along the lanes, so that a score is one chain of additions for each
+//! head and the sum of one vector: the same whatever else is computed.
 
 use std::ops::Range;
 
@@ -9,19 +8,14 @@ use float8::F8E4M3;
 use half::{bf16, f16};
 
 use super::args::{IndexKeys, IndexQueries, NAME, SelectedTokens};
+use super::queries::{Chooser, Query, best, chosen_rows};
 use crate::cache::KV_BLOCK;
 use crate::cache::kv_element::{Stored, Vector};
 use crate::cache::kv_format::KvFormat;
 use crate::cpu::{Kernel, LANES, Lanes, Level, Products};
-use crate::fresh::Parts;
-use crate::pool;
 use crate::step::Step;
 use crate::storage::read;
 
-/// Tokens of a chunk; whole blocks.
-const RUN: usize = 16 * KV_BLOCK;
-/// Scores that are kept at once, unless a single query has more.
-const MOST_SCORES: usize = 1 << 22;
 /// Tokens whose scores are computed together.
 const TILE: usize = 4;
 
@@ -53,42 +47,18 @@ struct Call<'a> {
     count: usize,
 }
 
-/// A query with more tokens than are chosen.
-struct Query<'a> {
-    row: usize,
-    /// Tokens up to its own.
-    seen: usize,
-    blocks: &'a [u32],
-}
-
-impl<'a> Call<'a> {
+impl Call<'_> {
     fn run<S: Stored>(&self) -> Result<SelectedTokens> {
-        let heads = Heads::of(self.queries)?;
         let values = read(NAME, self.keys.values);
-        let stored = StoredKeys {
+        let keys = StoredKeys {
             values: values.contiguous::<S>()?,
             width: self.format.head_len(self.width()?),
             first: self.format.head_len(self.keys.first),
             len: self.format.head_len(self.keys.dim),
         };
-        let mut rows = vec![None; self.step.positions.len()];
-        let queries = self.beyond();
-        let mut done = 0;
-        while done < queries.len() {
-            let mut scores = 0;
-            let fits = |query: &&Query<'_>| {
-                scores += query.seen;
-                scores <= MOST_SCORES
-            };
-            let some = queries[done..].iter().take_while(fits).count().max(1);
-            let some = &queries[done..done + some];
-            done += some.len();
-            let chosen = self.choose(&heads, stored, some);
-            for (query, chosen) in some.iter().zip(chosen) {
-                rows[query.row] = Some(chosen);
-            }
-        }
-        Ok(SelectedTokens::of_rows(rows))
+        let heads = Heads::of(self.queries)?;
+        let tokens = Tokens { level: self.level, heads, keys, count: self.count };
+        Ok(SelectedTokens::of_rows(chosen_rows(&tokens, self.step)))
     }
 
     /// Elements of a value, with the key behind it.
@@ -96,75 +66,44 @@ impl<'a> Call<'a> {
         let (_, _, _, stored) = self.keys.values.dims4()?;
         Ok(self.format.head_dim(stored))
     }
-
-    /// The queries that don't see all tokens up to their own.
-    fn beyond(&self) -> Vec<Query<'a>> {
-        let step = self.step;
-        let of_sequence = move |seq: usize| {
-            let blocks = &step.block_tables[seq][..];
-            let query = move |row| Query { row, seen: step.positions[row] as usize + 1, blocks };
-            step.rows(seq).map(query)
-        };
-        let all = (0..step.context_lens.len()).flat_map(of_sequence);
-        all.filter(|query| query.seen > self.count).collect()
-    }
-
-    /// The tokens that these queries see, ascending.
-    fn choose<S: Stored>(
-        &self,
-        heads: &Heads,
-        keys: StoredKeys<'_, S>,
-        queries: &[Query<'_>],
-    ) -> Vec<Vec<u32>> {
-        let mut runs = Vec::new();
-        let mut total = 0;
-        for (index, query) in queries.iter().enumerate() {
-            for first in (0..query.seen).step_by(RUN) {
-                runs.push((index, first..query.seen.min(first + RUN), total + first));
-            }
-            total += query.seen;
-        }
-        let mut scores = vec![0.0f32; total];
-        let parts = &Parts::new(&mut scores);
-        pool::for_each_chunk(runs.len(), |chunk| {
-            let (index, tokens, at) = &runs[chunk];
-            // SAFETY: the runs of a query don't overlap, nor do queries.
-            let out = unsafe { parts.part(*at..at + tokens.len()) };
-            let Query { row, blocks, .. } = queries[*index];
-            let [query, weights] = heads.of_row(row);
-            let tokens = tokens.clone();
-            self.level.run(Scores { query, weights, keys, blocks, tokens, out });
-        });
-        let mut starts = Vec::with_capacity(queries.len());
-        let mut start = 0;
-        for query in queries {
-            starts.push(start..start + query.seen);
-            start += query.seen;
-        }
-        let mut chosen = vec![Vec::new(); queries.len()];
-        let parts = &Parts::new(&mut chosen);
-        pool::for_each_chunk(queries.len(), |index| {
-            // SAFETY: each chunk has a part of its own.
-            let own = unsafe { parts.part(index..index + 1) };
-            own[0] = best(&scores[starts[index].clone()], self.count);
-        });
-        chosen
-    }
 }
 
-/// The positions of the `count` largest of more scores, ascending; of equal ones those of the earlier.
-pub(super) fn best(scores: &[f32], count: usize) -> Vec<u32> {
-    let mut order: Vec<u32> = (0u32..).take(scores.len()).collect();
-    let larger = |a: &u32, b: &u32| {
-        let [first, second] = [a, b].map(|position| scores[*position as usize]);
-        second.total_cmp(&first).then(a.cmp(b))
-    };
-    if count < order.len() {
-        order.select_nth_unstable_by(count, larger);
-        order.truncate(count);
+/// What chooses tokens.
+struct Tokens<'a, S> {
+    level: Level,
+    heads: Heads,
+    keys: StoredKeys<'a, S>,
+    count: usize,
+}
+
+impl<S: Stored> Chooser for Tokens<'_, S> {
+    type Chosen = Vec<u32>;
+
+    /// Whole blocks.
+    const RUN: usize = 16 * KV_BLOCK;
+
+    /// One of all heads together.
+    fn heads(&self) -> usize {
+        1
     }
-    order.sort_unstable();
-    order
+
+    fn parts(&self, seen: usize) -> usize {
+        seen
+    }
+
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn score(&self, query: Query<'_>, tokens: Range<usize>, out: &mut [f32]) {
+        let Query { row, table: blocks, .. } = query;
+        let [query, weights] = self.heads.of_row(row);
+        self.level.run(Scores { query, weights, keys: self.keys, blocks, tokens, out });
+    }
+
+    fn choose(&self, scores: &[f32]) -> Vec<u32> {
+        best(scores, self.count)
+    }
 }
 
 /// The queries of all rows, with the heads along the lanes: those behind the last one are zeros and count

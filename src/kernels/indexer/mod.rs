@@ -20,6 +20,7 @@ use args::NAME;
 mod args;
 mod blocks;
 mod cpu;
+mod queries;
 #[cfg(test)]
 mod tests;
 
