@@ -3,7 +3,7 @@
 
 use candle_core::{Result, Tensor, bail};
 
-use super::rows::{in_order, index, seeing_all};
+use super::rows::{in_order, index, seeing_all, select_rows};
 use crate::cache::KV_BLOCK;
 use crate::cache::kv_format::CacheShape;
 use crate::indexer::{SelectedBlocks, selects_on};
@@ -38,17 +38,16 @@ pub fn paged_attention_blocks(
     if !heads.is_multiple_of(shape.kv_heads) || !selects_on(q.device()) {
         bail!("{NAME}: {heads} heads over {} key heads, on the CPU alone", shape.kv_heads);
     }
-    let rows_of_q = |rows: &[u32]| q.index_select(&Tensor::new(rows, q.device())?, 0);
     let (mut outputs, mut order) = (Vec::new(), Vec::new());
     let (all, all_rows) = seeing_all(step, chosen.rows())?;
     if !all_rows.is_empty() {
-        let q = rows_of_q(&all_rows)?;
+        let q = select_rows(q, &all_rows)?;
         outputs.push(paged_attention(&q, k, v, &all, params, per_head)?);
         order.extend(all_rows);
     }
     let (own, own_rows) = of_key_heads(step, chosen, shape.kv_heads)?;
     let (count, group) = (own_rows.len(), heads / shape.kv_heads);
-    let q = rows_of_q(&own_rows)?.reshape((count * shape.kv_heads, group, key_dim))?;
+    let q = select_rows(q, &own_rows)?.reshape((count * shape.kv_heads, group, key_dim))?;
     let [k, v] = [k, v].map(|cache| {
         let (blocks, kv_heads, rows, columns) = cache.dims4()?;
         cache.reshape((blocks * kv_heads, 1, rows, columns))

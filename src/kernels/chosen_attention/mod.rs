@@ -17,7 +17,7 @@ use crate::step::Step;
 use crate::storage::read;
 
 pub use self::blocks::paged_attention_blocks;
-use self::rows::{in_order, index, seeing_all};
+use self::rows::{in_order, index, seeing_all, select_rows};
 
 mod blocks;
 mod rows;
@@ -92,7 +92,7 @@ impl Gathering<'_> {
         let (mut outputs, mut order) = (Vec::new(), Vec::new());
         let (step, rows) = seeing_all(self.step, chosen)?;
         if !rows.is_empty() {
-            let q = self.rows_of_q(&rows)?;
+            let q = select_rows(self.q, &rows)?;
             let all = paged_attention(&q, self.k, self.v, &step, self.params, self.per_head)?;
             outputs.push(all.narrow(2, 0, self.value_dim)?.contiguous()?);
             order.extend(rows);
@@ -118,10 +118,6 @@ impl Gathering<'_> {
             order.extend(some.iter().map(|query| query.row));
         }
         in_order(&outputs, &order, self.q.device())
-    }
-
-    fn rows_of_q(&self, rows: &[u32]) -> Result<Tensor> {
-        self.q.index_select(&Tensor::new(rows, self.q.device())?, 0)
     }
 
     /// The other rows, with positions that were checked.
@@ -196,7 +192,7 @@ impl Gathering<'_> {
         let k = Tensor::from_vec(keys, &format.key_dims(blocks, 1, self.key_dim), device)?;
         let v = Tensor::from_vec(values, &format.value_dims(blocks, 1, self.value_dim), device)?;
         let rows: Vec<u32> = queries.iter().map(|query| query.row).collect();
-        let q = self.rows_of_q(&rows)?;
+        let q = select_rows(self.q, &rows)?;
         paged_attention(&q, &k, &v, &step, self.params, self.per_head)
     }
 }

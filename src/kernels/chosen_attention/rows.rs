@@ -23,6 +23,11 @@ pub(super) fn seeing_all<T>(step: &Step, chosen: &[Option<T>]) -> Result<(Step, 
     Ok((own, rows))
 }
 
+/// These rows of queries `[T, H, D]`.
+pub(super) fn select_rows(q: &Tensor, rows: &[u32]) -> Result<Tensor> {
+    q.index_select(&Tensor::new(rows, q.device())?, 0)
+}
+
 /// Outputs one behind the other, whose rows belong to these rows of a step, in the order of those.
 pub(super) fn in_order(outputs: &[Tensor], order: &[u32], device: &Device) -> Result<Tensor> {
     let mut places = vec![0u32; order.len()];

@@ -13,7 +13,7 @@ const OWN: usize = 32;
 const FORMATS: [KvFormat; 5] =
     [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Fp8, KvFormat::Q8_0];
 
-/// Two sequences of 70 and 45 tokens, of which the last 3 and 2 are queries.
+/// Two sequences, of which the last 3 and 2 tokens are queries.
 struct Case {
     q: Tensor,
     cache: [Tensor; 2],
@@ -21,17 +21,8 @@ struct Case {
 }
 
 impl Case {
+    /// Of 70 and 45 tokens, over a cache with one key head.
     fn new(format: KvFormat) -> Self {
-        let mut random = Random::new(3);
-        let tokens = 6 * KV_BLOCK;
-        let cache = [format.key_dims(6, 1, KEY_DIM), format.value_dims(6, 1, VALUE_DIM)];
-        let cache = cache.map(|dims| format.zeros(dims, &Device::Cpu).unwrap());
-        let [k, v] = [KEY_DIM, VALUE_DIM].map(|dim| random.tensor((tokens, 1, dim)));
-        let none = Tensor::zeros((tokens, 0), DType::F32, &Device::Cpu).unwrap();
-        let slots: Vec<u32> = (0..u32::try_from(tokens).unwrap()).collect();
-        let rotation = Rotation { cos: &none, sin: &none, norms: None };
-        let to = KvCache { k: &cache[0], v: &cache[1] };
-        kv_write(Projections { q: &k, k: &k, v: &v }, rotation, to, slots[..].into()).unwrap();
         let step = Step {
             positions: vec![67, 68, 69, 43, 44],
             cu_seqlens_q: vec![0, 3, 5],
@@ -39,7 +30,41 @@ impl Case {
             block_tables: vec![vec![4, 0, 5], vec![1, 3]],
             ..Step::default()
         };
-        Self { q: random.tensor((5, 3, KEY_DIM)), cache, step }
+        Self::of(format, step, (6, [3, 1]), Random::new(3))
+    }
+
+    /// Of 200 and 145 tokens, over a cache with two key heads.
+    fn with_key_heads(format: KvFormat) -> Self {
+        let step = Step {
+            positions: vec![197, 198, 199, 143, 144],
+            cu_seqlens_q: vec![0, 3, 5],
+            context_lens: vec![200, 145],
+            block_tables: vec![vec![4, 0, 5, 11, 10, 2, 7], vec![1, 3, 9, 6, 8]],
+            ..Step::default()
+        };
+        Self::of(format, step, (12, [6, 2]), Random::new(4))
+    }
+
+    /// Random queries of some heads, over a cache with so many blocks and key heads.
+    fn of(
+        format: KvFormat,
+        step: Step,
+        (blocks, [heads, kv_heads]): (usize, [usize; 2]),
+        mut random: Random,
+    ) -> Self {
+        let tokens = blocks * KV_BLOCK;
+        let cache = [
+            format.key_dims(blocks, kv_heads, KEY_DIM),
+            format.value_dims(blocks, kv_heads, VALUE_DIM),
+        ];
+        let cache = cache.map(|dims| format.zeros(dims, &Device::Cpu).unwrap());
+        let [k, v] = [KEY_DIM, VALUE_DIM].map(|dim| random.tensor((tokens, kv_heads, dim)));
+        let none = Tensor::zeros((tokens, 0), DType::F32, &Device::Cpu).unwrap();
+        let slots: Vec<u32> = (0..u32::try_from(tokens).unwrap()).collect();
+        let rotation = Rotation { cos: &none, sin: &none, norms: None };
+        let to = KvCache { k: &cache[0], v: &cache[1] };
+        kv_write(Projections { q: &k, k: &k, v: &v }, rotation, to, slots[..].into()).unwrap();
+        Self { q: random.tensor((5, heads, KEY_DIM)), cache, step }
     }
 
     fn chosen(&self, rows: Vec<Option<Vec<u32>>>) -> Result<Tensor> {
@@ -111,32 +136,10 @@ fn choices_that_do_not_fit_are_refused() {
     }
 }
 
-/// Two sequences over a cache with two key heads, of which the last 3 and 2 tokens are queries.
-fn with_key_heads(format: KvFormat) -> Case {
-    let mut random = Random::new(4);
-    let tokens = 12 * KV_BLOCK;
-    let cache = [format.key_dims(12, 2, KEY_DIM), format.value_dims(12, 2, VALUE_DIM)];
-    let cache = cache.map(|dims| format.zeros(dims, &Device::Cpu).unwrap());
-    let [k, v] = [KEY_DIM, VALUE_DIM].map(|dim| random.tensor((tokens, 2, dim)));
-    let none = Tensor::zeros((tokens, 0), DType::F32, &Device::Cpu).unwrap();
-    let slots: Vec<u32> = (0..u32::try_from(tokens).unwrap()).collect();
-    let rotation = Rotation { cos: &none, sin: &none, norms: None };
-    let to = KvCache { k: &cache[0], v: &cache[1] };
-    kv_write(Projections { q: &k, k: &k, v: &v }, rotation, to, slots[..].into()).unwrap();
-    let step = Step {
-        positions: vec![197, 198, 199, 143, 144],
-        cu_seqlens_q: vec![0, 3, 5],
-        context_lens: vec![200, 145],
-        block_tables: vec![vec![4, 0, 5, 11, 10, 2, 7], vec![1, 3, 9, 6, 8]],
-        ..Step::default()
-    };
-    Case { q: random.tensor((5, 6, KEY_DIM)), cache, step }
-}
-
 #[test]
 fn all_blocks_chosen_give_the_bits_of_no_choice() {
     for format in FORMATS {
-        let Case { q, cache: [k, v], step } = with_key_heads(format);
+        let Case { q, cache: [k, v], step } = Case::with_key_heads(format);
         let params = AttentionParams::full(0.2);
         let whole = paged_attention(&q, &k, &v, &step, params, PerHead::default()).unwrap();
         let all = |seen: u32| Some(vec![(0..seen.div_ceil(64)).collect::<Vec<u32>>(); 2]);
@@ -152,7 +155,7 @@ fn all_blocks_chosen_give_the_bits_of_no_choice() {
 
 #[test]
 fn each_key_head_sees_its_own_blocks() {
-    let Case { q, cache: [k, v], step } = with_key_heads(KvFormat::F32);
+    let Case { q, cache: [k, v], step } = Case::with_key_heads(KvFormat::F32);
     let params = AttentionParams::full(0.2);
     let seen: Vec<Option<Vec<Vec<u32>>>> = vec![
         Some(vec![vec![0, 3], vec![1, 2]]),
@@ -183,7 +186,7 @@ fn each_key_head_sees_its_own_blocks() {
 
 #[test]
 fn blocks_that_can_not_be_seen_are_errors() {
-    let Case { q, cache: [k, v], step } = with_key_heads(KvFormat::F32);
+    let Case { q, cache: [k, v], step } = Case::with_key_heads(KvFormat::F32);
     let run = |blocks: Vec<Vec<u32>>, rows: usize, params| {
         let mut all = vec![None; rows];
         all[rows - 1] = Some(blocks);
