@@ -49,6 +49,19 @@ impl Matrix {
         Self::from_stored(weights, &stored, weights.rounding())
     }
 
+    /// As [`load`](Self::load), in f32 whatever `weights` ask: of layers whose outputs decide, or that all others go
+    /// through. What is quantized in the file keeps its kind.
+    pub fn load_unrounded(
+        weights: &Weights,
+        name: &str,
+        rows: usize,
+        columns: usize,
+    ) -> Loaded<Self> {
+        let stored = weights.stored(name, &[rows, columns])?;
+        let kind = stored.dense_dtype().map(|_| GgmlDType::F32);
+        Self::from_stored(weights, &stored, kind)
+    }
+
     /// Moves a stored tensor to the device of `weights`, converted to `kind` if one is given.
     pub fn from_stored(
         weights: &Weights,

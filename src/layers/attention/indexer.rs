@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 
-use candle_core::quantized::GgmlDType;
 use candle_core::{Result, Tensor};
 
 use super::qkv_source::deinterleaved;
@@ -43,9 +42,8 @@ pub(super) struct Indexer {
 /// The projection to what each head counts, in f32 if it isn't quantized: which tokens are seen hangs on it, and
 /// files that convert checkpoints have it so.
 fn load_weights(weights: &Weights, hidden: usize, heads: usize) -> Loaded<Linear> {
-    let stored = weights.stored("weight", &[heads, hidden])?;
-    let kind = stored.dense_dtype().map(|_| GgmlDType::F32);
-    Ok(Linear::from_matrix(Matrix::from_stored(weights, &stored, kind)?, None)?)
+    let matrix = Matrix::load_unrounded(weights, "weight", heads, hidden)?;
+    Ok(Linear::from_matrix(matrix, None)?)
 }
 
 impl Indexer {

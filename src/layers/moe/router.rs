@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 
-use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::spec::{MoeSpec, RememberingRouter};
@@ -92,8 +91,6 @@ pub(super) fn load_router(
     bias: bool,
 ) -> Loaded<Linear> {
     let bias = bias.then(|| weights.dense("bias", &[outputs], DType::F32)).transpose()?;
-    let stored = weights.stored("weight", &[outputs, inputs])?;
-    // Weights that are quantized in the file keep their kind.
-    let kind = stored.dense_dtype().map(|_| GgmlDType::F32);
-    Ok(Linear::from_matrix(Matrix::from_stored(weights, &stored, kind)?, bias)?)
+    let matrix = Matrix::load_unrounded(weights, "weight", outputs, inputs)?;
+    Ok(Linear::from_matrix(matrix, bias)?)
 }

@@ -4,7 +4,6 @@
 //! added to each of them by a factor of its own. Weights and factors follow from all streams of the token. Here no
 //! stream goes over into another one.
 
-use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Result, Tensor};
 
 use super::spec::{DecoderSpec, HyperConnectionsSpec};
@@ -41,13 +40,12 @@ impl Gates {
         let (count, inputs) = (streams.count, streams.count * spec.mlp.hidden_size);
         let outputs = groups * count;
         // All that a layer adds goes through them: they keep their digits unless a file has rounded them.
-        let stored = weights.stored(projection, &[outputs, inputs])?;
-        let kind = stored.dense_dtype().map(|_| GgmlDType::F32);
+        let matrix = Matrix::load_unrounded(weights, projection, outputs, inputs)?;
         let scales = weights.dense(scale, &[groups], DType::F32)?.unsqueeze(1)?;
         let ones = Tensor::ones(inputs, DType::F32, weights.device())?;
         Ok(Self {
             norm: RmsNorm::new(ones, spec.norm.eps),
-            projection: Linear::from_matrix(Matrix::from_stored(weights, &stored, kind)?, None)?,
+            projection: Linear::from_matrix(matrix, None)?,
             offset: weights.dense(offset, &[outputs], DType::F32)?,
             scale: scales.repeat((1, count))?.flatten_all()?,
         })
