@@ -22,6 +22,8 @@
 //! finite         whether stored numbers can be weights
 //! made_up        numbers in the place of those that were not fetched
 //! parametrized   matrices that have adapters for tasks beside them
+//! published_names  tensors that a model's checkpoints have under several names
+//! renamed        the tensors of a source under other names
 //! sentence_modules  what a sentence-transformers folder says of its modules
 //! stored         StoredTensor: one tensor's bytes, where the file has them
 //! progress       how much is loaded
@@ -48,6 +50,7 @@ pub mod model_ref;
 mod parametrized;
 pub mod progress;
 pub mod projector;
+mod published_names;
 mod python_json;
 mod renamed;
 pub mod safetensors;

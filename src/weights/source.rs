@@ -20,9 +20,9 @@ use super::gguf::{self, Holds, beside, split};
 use super::hub::{self, HubOptions, is_model_gguf};
 use super::made_up::MadeUp;
 use super::model_ref::{ModelRef, has_gguf_ending};
-use super::parametrized::Parametrized;
+use super::parametrized::without_adapters;
 use super::projector::{self, ProjectorChoice};
-use super::renamed::Renamed;
+use super::published_names::under_one_name;
 use super::safetensors::SafetensorsSource;
 use super::sentence_modules::SentenceModules;
 use super::task_adapters::{self, TaskAdapter};
@@ -224,7 +224,7 @@ impl ModelSource {
         let stored_config = config.to_string();
         let stored = decompressed(tensors, &mut config);
         let task_adapters = task_adapters::find(folder, &config, &stored)?;
-        let tensors = Renamed::over(Parametrized::over(stored));
+        let tensors = under_one_name(without_adapters(stored));
         let names = folder.names()?;
         if names.iter().any(|name| name == MASK_EMBEDDING) {
             // No field of a configuration tells of it.

@@ -267,6 +267,15 @@ impl MemoryTensors {
     }
 }
 
+#[cfg(test)]
+impl MemoryTensors {
+    /// Tensors `[1, 2]` of zeros with these names.
+    pub(crate) fn named(names: &[&str]) -> Self {
+        let tensor = || Tensor::zeros((1, 2), DType::F32, &Device::Cpu).unwrap();
+        Self::new(names.iter().map(|name| ((*name).to_owned(), tensor())).collect())
+    }
+}
+
 impl TensorSource for MemoryTensors {
     fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
