@@ -3,7 +3,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "literals read better without a reference")]
 
 use candle_core::DType;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::bidirectional::is_bidirectional;
 use super::config::HfConfig;
@@ -35,6 +35,19 @@ fn spec_of(changes: Value) -> Result<DecoderSpec, ModelError> {
 
 fn windows(changes: Value) -> Vec<Option<usize>> {
     spec_of(changes).unwrap().attention.iter().map(|layer| layer.params.window).collect()
+}
+
+/// The fields of a fixture's `config.json`.
+pub(super) fn fields_of_fixture(name: &str) -> Map<String, Value> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/parity");
+    let text = std::fs::read_to_string(format!("{folder}/{name}/config.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The decoder that a configuration with these fields has.
+pub(super) fn spec_of_fields(fields: &Map<String, Value>) -> DecoderSpec {
+    let text = serde_json::to_string(fields).unwrap();
+    spec(&HfConfig::from_json(&text).unwrap()).unwrap()
 }
 
 #[track_caller]

@@ -101,16 +101,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::models::registry;
+    use crate::models::tests::{fields_of_fixture, spec_of_fields};
 
     fn changed(change: &serde_json::Value) -> DecoderSpec {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/parity/hy_v4");
-        let saved = std::fs::read_to_string(format!("{folder}/config.json")).unwrap();
-        let mut fields: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(&saved).unwrap();
+        let mut fields = fields_of_fixture("hy_v4");
         fields.extend(change.as_object().unwrap().clone());
-        let text = serde_json::to_string(&fields).unwrap();
-        registry::spec(&HfConfig::from_json(&text).unwrap()).unwrap()
+        spec_of_fields(&fields)
     }
 
     #[test]

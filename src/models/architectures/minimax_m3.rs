@@ -16,14 +16,14 @@ use crate::layers::moe::{
 };
 use crate::layers::norm::NormScale;
 use crate::models::common::{
-    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, MAX_SIZE, Names, RawFields,
-    Result, RopeDefaults, bad, base, check_size, experts, layers_with_experts, set_query_key_norm,
+    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, MAX_SIZE, Names, Result,
+    RopeDefaults, bad, base, check_size, experts, layers_with_experts, set_query_key_norm,
 };
 
 pub(super) const CLASSES: &[Architecture] = &[
-    Architecture::new("MiniMaxM3VLForCausalLM", of_text).completed_by(complete),
-    Architecture::new("MiniMaxM3SparseForCausalLM", published).completed_by(complete),
-    Architecture::new("MiniMaxM3SparseForConditionalGeneration", published).completed_by(complete),
+    Architecture::new("MiniMaxM3VLForCausalLM", of_text),
+    Architecture::new("MiniMaxM3SparseForCausalLM", published),
+    Architecture::new("MiniMaxM3SparseForConditionalGeneration", published),
 ];
 
 /// Names of experts' and of feed-forward parts' tensors as transformers has them.
@@ -32,11 +32,6 @@ const STACKED: StackedTensors =
 const FUSED: MlpTensors = MlpTensors::GateAndUp(["gate_up_proj", "down_proj"]);
 /// The most heads of an indexer.
 const MAX_HEADS: usize = 1 << 10;
-
-/// What differs from others where a file lacks it.
-fn complete(fields: &mut RawFields<'_>) {
-    fields.default("routed_scaling_factor", 2.0);
-}
 
 fn of_text(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = spec(config)?;

@@ -2,9 +2,7 @@
 //! of which each token has one or none. A router remembers what the router of the layer before it saw.
 
 use crate::layers::attention::{ConvolutionSpec, NormSpan, QueryKeyNorm};
-use crate::layers::moe::{
-    CorrectionBias, ExpertTensors, Extra, RememberingRouter, Score, StackedTensors,
-};
+use crate::layers::moe::{CorrectionBias, ExpertTensors, Extra, RememberingRouter, StackedTensors};
 use crate::layers::norm::{NormScale, NormSpec};
 use crate::models::common::{
     Architecture, DecoderSpec, Defaults, ExpertFields, Head, HfConfig, LearnedSums, RawFields,
@@ -75,7 +73,6 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     });
     let name = "mlp.gate.balancing_biases";
     moe.correction_bias = Some(CorrectionBias { name, one_row: false });
-    moe.routing.score = Score::Softmax;
     moe.routing.renormalize = false;
     spec.moe = Some(moe);
     Ok(spec)

@@ -172,15 +172,12 @@ fn ranges(bytes: &[usize], ends: usize, stages: usize) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::config::HfConfig;
-    use crate::models::registry;
+    use crate::models::tests::{fields_of_fixture, spec_of_fields};
 
     #[test]
     fn layers_that_share_keys_stay_together() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/parity/gemma4_shared");
-        let config = std::fs::read_to_string(format!("{folder}/config.json")).unwrap();
-        let config = HfConfig::from_json(&config).unwrap();
-        let spec = DecoderSpec { layer_inputs: None, ..registry::spec(&config).unwrap() };
+        let spec = spec_of_fields(&fields_of_fixture("gemma4_shared"));
+        let spec = DecoderSpec { layer_inputs: None, ..spec };
         let shares: Vec<_> = spec.attention.iter().map(|layer| layer.kv_from_layer).collect();
         assert_eq!(shares, [None, None, Some(0), Some(1)]);
         let part =
