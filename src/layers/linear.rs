@@ -19,7 +19,7 @@ use crate::kernels::floats::Floats;
 use crate::kernels::linear::{
     DeviceLayer, DeviceNorm, DeviceWeight, Layer, device_input_type, device_linear_add,
     device_linear_each, device_linear_gated, device_normed_linear_each, device_normed_linear_gated,
-    linear, linear_add, linear_each, linear_gated,
+    input_type, linear, linear_add, linear_each, linear_gated_as,
 };
 use crate::kernels::packed::{PackedMatrix, PackedOnDevice};
 use crate::kernels::pointwise::{Gating, gated_pairs};
@@ -289,7 +289,7 @@ impl Linear {
         x: &Tensor,
     ) -> Result<Tensor> {
         if let (Some(gate), Some(up)) = (gate.packed(), up.packed()) {
-            return linear_gated(x, gating, gate, up)?.to_dtype(dtype);
+            return linear_gated_as(dtype, x, gating, gate, up);
         }
         if let (Some(gate), Some(up)) = (gate.on_device(), up.on_device()) {
             return device_linear_gated(x, gating, [gate, up], dtype);
@@ -317,7 +317,11 @@ impl Linear {
     /// The type in which this layer is best given so many rows of inputs. It gives the same bits for
     /// f32 as for what these are rounded to.
     pub fn input_type(&self, rows: usize) -> DType {
-        self.on_device().map_or(DType::F32, |layer| device_input_type(rows, layer.weight))
+        match (self.packed(), self.on_device()) {
+            (Some(layer), _) => input_type(layer),
+            (None, Some(layer)) => device_input_type(rows, layer.weight),
+            (None, None) => DType::F32,
+        }
     }
 
     /// The layer as device kernels take it, if it is on a device that has any for it.

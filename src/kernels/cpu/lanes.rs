@@ -277,6 +277,16 @@ pub(crate) trait Element: Copy + Default + Send + Sync {
     fn load<L: Lanes>(lanes: L, x: &[Self; LANES]) -> L::V;
     /// Rounds to nearest, ties to even.
     fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES];
+    /// Writes the first of sixteen numbers to uninitialized memory, rounded, as many as fit.
+    #[inline(always)]
+    fn write<L: Lanes>(lanes: L, v: L::V, out: &mut [MaybeUninit<Self>]) {
+        let each = Self::narrow(lanes, v);
+        if let Some(whole) = out.first_chunk_mut::<LANES>() {
+            whole.write_copy_of_slice(&each);
+        } else {
+            out.write_copy_of_slice(&each[..out.len()]);
+        }
+    }
     /// The elements, where they are bf16.
     #[inline(always)]
     fn as_bf16(_: &[Self]) -> Option<&[bf16]> {

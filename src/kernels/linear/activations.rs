@@ -1,16 +1,19 @@
 //! Activation rows in the form that a kind of weights is multiplied with.
 //!
 //! f32 and f16 weights meet f32 rows. bf16 weights meet rows rounded to bf16, which are f32 again
-//! where a level multiplies nothing else. Quantized weights
-//! meet rows of signed bytes with one scale per 32 elements, as in llama.cpp's products, or per row,
-//! as in vLLM's of W8A8: the largest element becomes 127. A row's form depends on that row alone.
+//! where a level multiplies nothing else. Quantized weights meet rows of signed bytes with one scale
+//! per 32 elements, as in llama.cpp's products, or per row, as in vLLM's of W8A8: the largest
+//! element becomes 127. A row's form depends on that row alone.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use candle_core::quantized::GgmlDType;
 use half::bf16;
 use sconce_blocks::Kind;
 
-use crate::cpu::{Kernel, LANES, Level, Products, load_tail};
-use crate::fresh::Parts;
+use crate::cpu::{Element, Kernel, LANES, Level, Products, load_tail};
+use crate::fresh::{Parts, filled};
 use crate::packed::formats::{SUB_BLOCK, with_format};
 use crate::pool;
 
@@ -23,9 +26,17 @@ pub(super) const TILE_ROWS: usize = 16;
 /// Elements of K in a row of a tile of bf16.
 pub(super) const TILE_STEP: usize = 32;
 
+/// Rows `[m, k]` as they are given.
+#[derive(Clone, Copy)]
+pub(super) enum Rows<'a> {
+    Floats(&'a [f32]),
+    /// Rounded to bf16 already, for what is multiplied with such rows alone. `k` is even.
+    Rounded(&'a [bf16]),
+}
+
 /// Rows `[m, k]`, converted at most once to each form that is asked for.
 pub(super) struct Activations<'a> {
-    pub(super) rows: &'a [f32],
+    rows: Rows<'a>,
     pub(super) m: usize,
     pub(super) k: usize,
     level: Level,
@@ -89,7 +100,7 @@ impl Form {
 }
 
 impl<'a> Activations<'a> {
-    pub(super) fn new(level: Level, rows: &'a [f32], m: usize, k: usize) -> Self {
+    pub(super) fn new(level: Level, rows: Rows<'a>, m: usize, k: usize) -> Self {
         let (pairs, wide_pairs, tiles, bytes, scaled) = (None, None, None, None, None);
         Self { rows, m, k, level, pairs, wide_pairs, tiles, bytes, scaled }
     }
@@ -97,7 +108,11 @@ impl<'a> Activations<'a> {
     /// Converts the rows to `form`, on all threads if there are many.
     pub(super) fn prepare(&mut self, form: Form) {
         match form {
-            Form::Pairs if self.pairs.is_none() => self.pairs = Some(self.round()),
+            Form::Pairs if self.pairs.is_none() => {
+                if let Rows::Floats(rows) = self.rows {
+                    self.pairs = Some(self.round(rows));
+                }
+            }
             Form::WidePairs if self.wide_pairs.is_none() => {
                 self.wide_pairs = Some(self.round_wide());
             }
@@ -113,9 +128,20 @@ impl<'a> Activations<'a> {
         }
     }
 
+    /// `[m][k]` floats.
+    pub(super) fn floats(&self) -> &'a [f32] {
+        match self.rows {
+            Rows::Floats(rows) => rows,
+            Rows::Rounded(_) => unreachable!("rounded rows meet no weights that take floats"),
+        }
+    }
+
     /// `[m][k / 2]` pairs, the last of an odd row filled up with zero.
     pub(super) fn pairs(&self) -> &[[bf16; 2]] {
-        self.pairs.as_ref().expect("rows are prepared before the product")
+        match self.rows {
+            Rows::Rounded(rows) => rows.as_chunks().0,
+            Rows::Floats(_) => self.pairs.as_ref().expect("rows are prepared before the product"),
+        }
     }
 
     /// As [`Self::pairs`], each widened to f32.
@@ -139,39 +165,50 @@ impl<'a> Activations<'a> {
         self.scaled.as_ref().expect("rows are prepared before the product")
     }
 
-    fn round(&self) -> Vec<[bf16; 2]> {
+    fn round(&self, rows: &[f32]) -> Vec<[bf16; 2]> {
         let width = self.k.div_ceil(2);
         let level = self.level;
         // SAFETY: `RoundRow` writes every pair of its row.
-        unsafe { self.convert(1, width, |row, out| level.run(RoundRow { row, out })) }
+        unsafe { self.convert(rows, 1, width, |row, out| level.run(RoundRow { row, out })) }
     }
 
     fn round_wide(&self) -> Vec<[f32; 2]> {
         let width = self.k.div_ceil(2);
         let level = self.level;
         // SAFETY: `RoundRowWide` writes every pair of its row.
-        unsafe { self.convert(1, width, |row, out| level.run(RoundRowWide { row, out })) }
+        unsafe {
+            self.convert(self.floats(), 1, width, |row, out| level.run(RoundRowWide { row, out }))
+        }
     }
 
     fn cut(&self) -> Vec<bf16> {
         let (k, level) = (self.k, self.level);
         let width = k.next_multiple_of(TILE_STEP);
-        // SAFETY: `RoundTiles` writes every element of its rows.
-        unsafe { self.convert(TILE_ROWS, width, |x, out| level.run(RoundTiles { x, k, out })) }
+        // SAFETY: `CutTiles` writes every element of its rows, whatever these are.
+        unsafe {
+            match self.rows {
+                Rows::Floats(rows) => self.convert(rows, TILE_ROWS, width, |x, out| {
+                    level.run(CutTiles { x, k, out });
+                }),
+                Rows::Rounded(rows) => self.convert(rows, TILE_ROWS, width, |x, out| {
+                    level.run(CutTiles { x, k, out });
+                }),
+            }
+        }
     }
 
     fn quantize(&self) -> Vec<Block> {
         let level = self.level;
         let convert = |row: &[f32], out: &mut [Block]| level.run(QuantizeRow { row, out });
         // SAFETY: `QuantizeRow` writes every block of its row.
-        unsafe { self.convert(1, self.k / SUB_BLOCK, convert) }
+        unsafe { self.convert(self.floats(), 1, self.k / SUB_BLOCK, convert) }
     }
 
     fn scale(&self) -> Vec<ScaledBlock> {
         let level = self.level;
         let convert = |row: &[f32], out: &mut [ScaledBlock]| level.run(ScaleRow { row, out });
         // SAFETY: `ScaleRow` writes every block of its row.
-        unsafe { self.convert(1, self.k / SUB_BLOCK, convert) }
+        unsafe { self.convert(self.floats(), 1, self.k / SUB_BLOCK, convert) }
     }
 
     /// A converted row of `width` elements for each row; `together` rows are converted at once.
@@ -179,37 +216,40 @@ impl<'a> Activations<'a> {
     /// # Safety
     ///
     /// `convert` must write every element of its output.
-    unsafe fn convert<T: Send + Copy>(
+    unsafe fn convert<X: Sync, T: Send + Copy>(
         &self,
+        all_rows: &[X],
         together: usize,
         width: usize,
-        convert: impl Fn(&[f32], &mut [T]) + Sync,
+        convert: impl Fn(&[X], &mut [T]) + Sync,
     ) -> Vec<T> {
-        let mut all: Vec<T> = Vec::with_capacity(self.m * width);
-        let parts = Parts::new(&mut all.spare_capacity_mut()[..self.m * width]);
-        let rows = |first: usize, count: usize| {
-            // SAFETY: every call has rows of its own.
-            let out = unsafe { parts.part(first * width..(first + count) * width) };
-            let from = &self.rows[first * self.k..(first + count) * self.k];
-            let from = from.chunks((together * self.k).max(1));
-            for (row, out) in from.zip(out.chunks_mut((together * width).max(1))) {
-                // SAFETY: `T` is `Copy`, so nothing is dropped, and every element is written
-                // before it is read (the caller's promise).
-                convert(row, unsafe { out.assume_init_mut() });
-            }
-        };
-        if self.m * self.k < PARALLEL_FROM {
-            rows(0, self.m);
-        } else {
-            let chunk_rows = CHUNK_ROWS.next_multiple_of(together);
-            pool::for_each_chunk(self.m.div_ceil(chunk_rows), |chunk| {
-                let first = chunk * chunk_rows;
-                rows(first, chunk_rows.min(self.m - first));
+        let fill = |all: &Parts<'_, MaybeUninit<T>>| {
+            self.each_chunk(together, |rows| {
+                // SAFETY: every call has rows of its own.
+                let out = unsafe { all.part(rows.start * width..rows.end * width) };
+                let from = &all_rows[rows.start * self.k..rows.end * self.k];
+                let from = from.chunks((together * self.k).max(1));
+                for (row, out) in from.zip(out.chunks_mut((together * width).max(1))) {
+                    // SAFETY: `T` is `Copy`, so nothing is dropped, and every element is written
+                    // before it is read (the caller's promise).
+                    convert(row, unsafe { out.assume_init_mut() });
+                }
             });
+        };
+        // SAFETY: the chunks cover all rows, and each element is written.
+        unsafe { filled(self.m * width, fill) }
+    }
+
+    /// Calls `run` with ranges of rows, on all threads if there are many; all but the last hold a
+    /// multiple of `together`.
+    fn each_chunk(&self, together: usize, run: impl Fn(Range<usize>) + Sync) {
+        if self.m * self.k < PARALLEL_FROM {
+            return run(0..self.m);
         }
-        // SAFETY: the chunks cover all rows, and each element was written.
-        unsafe { all.set_len(self.m * width) };
-        all
+        let rows = CHUNK_ROWS.next_multiple_of(together);
+        pool::for_each_chunk(self.m.div_ceil(rows), |chunk| {
+            run(chunk * rows..self.m.min((chunk + 1) * rows));
+        });
     }
 }
 
@@ -258,16 +298,16 @@ impl Kernel for RoundRowWide<'_> {
     }
 }
 
-/// Rows of one block of tiles.
-struct RoundTiles<'a> {
+/// Rows of one block of tiles, rounded if they aren't yet.
+struct CutTiles<'a, T> {
     /// `[rows][k]`
-    x: &'a [f32],
+    x: &'a [T],
     k: usize,
     /// `[k / 32][rows][32]`
     out: &'a mut [bf16],
 }
 
-impl Kernel for RoundTiles<'_> {
+impl<T: Element> Kernel for CutTiles<'_, T> {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
         let rows = self.x.len() / self.k.max(1);
@@ -277,7 +317,7 @@ impl Kernel for RoundTiles<'_> {
                 for (v, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
                     let row = row.get(v * LANES..).unwrap_or_default();
                     let lanes = match row.first_chunk::<LANES>() {
-                        Some(whole) => l.load(whole),
+                        Some(whole) => T::load(l, whole),
                         None => load_tail(l, row),
                     };
                     *out = l.narrow_bf16(lanes);
@@ -385,7 +425,7 @@ mod tests {
         row[40..64].fill(0.0);
         row[SUB_BLOCK..40].fill(0.0);
         for level in Level::tested() {
-            let mut activations = Activations::new(level, &row, 1, row.len());
+            let mut activations = Activations::new(level, Rows::Floats(&row), 1, row.len());
             activations.prepare(Form::Bytes);
             for (block, row) in activations.bytes().iter().zip(row.chunks(SUB_BLOCK)) {
                 let values = block.values.as_flattened();
@@ -406,7 +446,7 @@ mod tests {
         row[3 * SUB_BLOCK..5 * SUB_BLOCK].fill(0.0);
         row[40] = -7.5;
         for level in Level::tested() {
-            let mut activations = Activations::new(level, &row, 1, row.len());
+            let mut activations = Activations::new(level, Rows::Floats(&row), 1, row.len());
             activations.prepare(Form::ScaledBytes);
             let blocks = activations.scaled_bytes();
             assert_eq!(blocks.len(), 11);
@@ -431,7 +471,7 @@ mod tests {
         for k in [1, 15, 16, 31, 33] {
             let row: Vec<f32> = Random::new(4).floats(2 * k);
             for level in Level::tested() {
-                let mut activations = Activations::new(level, &row, 2, k);
+                let mut activations = Activations::new(level, Rows::Floats(&row), 2, k);
                 activations.prepare(Form::Pairs);
                 activations.prepare(Form::WidePairs);
                 let width = k.div_ceil(2);
@@ -453,7 +493,7 @@ mod tests {
         let (m, k) = (19, 33);
         let row: Vec<f32> = Random::new(5).floats(m * k);
         for level in Level::tested() {
-            let mut activations = Activations::new(level, &row, m, k);
+            let mut activations = Activations::new(level, Rows::Floats(&row), m, k);
             activations.prepare(Form::Tiles);
             let tiles = activations.tiles();
             assert_eq!(tiles.len(), m * 2 * TILE_STEP);

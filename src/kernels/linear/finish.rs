@@ -4,7 +4,8 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::job::{Finish, Job, Sums};
-use crate::cpu::{Kernel, LANES, Lanes, Products, load_tail};
+use crate::cpu::{Element, Kernel, LANES, Lanes, Products, load_tail};
+use crate::fresh::{Parts, ResultParts};
 use crate::packed::formats::PANEL;
 use crate::pointwise::gated::gated;
 
@@ -22,13 +23,23 @@ pub(super) struct FinishPanel<'a> {
 impl Kernel for FinishPanel<'_> {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
+        match &self.job.out {
+            ResultParts::F32(out) => self.write(l, out),
+            ResultParts::Bf16(out) => self.write(l, out),
+        }
+    }
+}
+
+impl FinishPanel<'_> {
+    #[inline(always)]
+    fn write<L: Products, T: Element>(&self, l: L, all: &Parts<'_, MaybeUninit<T>>) {
         let n = self.job.layer.matrix.rows();
         let first = self.panel * PANEL;
         let count = PANEL.min(n - first);
         for (i, row) in self.rows.clone().enumerate() {
             let start = row * n + first;
             // SAFETY: this panel's columns of this row belong to this chunk alone.
-            let out = unsafe { self.job.out.part(start..start + count) };
+            let out = unsafe { all.part(start..start + count) };
             for (v, out) in out.chunks_mut(LANES).enumerate() {
                 let column = first + v * LANES;
                 let sums = biased(l, l.load(&self.sums[i].0[v]), self.job.layer.bias, column);
@@ -45,7 +56,7 @@ impl Kernel for FinishPanel<'_> {
                         gated(l, gating, sums, up)
                     }
                 };
-                write(l, result, out);
+                T::write(l, result, out);
             }
         }
     }
@@ -65,18 +76,5 @@ fn load<L: Lanes>(l: L, x: &[f32]) -> L::V {
     match x.first_chunk::<LANES>() {
         Some(whole) => l.load(whole),
         None => load_tail(l, x),
-    }
-}
-
-#[inline(always)]
-fn write<L: Lanes>(l: L, v: L::V, out: &mut [MaybeUninit<f32>]) {
-    if let Some(whole) = out.first_chunk_mut::<LANES>() {
-        l.write(v, whole);
-        return;
-    }
-    let mut lanes = [0.0; LANES];
-    l.store(v, &mut lanes);
-    for (out, value) in out.iter_mut().zip(lanes) {
-        out.write(value);
     }
 }

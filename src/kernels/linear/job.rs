@@ -1,11 +1,9 @@
 //! What a region of the thread team computes: layers, what is done with their products, and where
 //! results go.
 
-use std::mem::MaybeUninit;
-
 use super::args::Layer;
 use crate::cpu::LANES;
-use crate::fresh::Parts;
+use crate::fresh::{ResultParts, Results};
 use crate::packed::formats::PANEL;
 use crate::pointwise::Gating;
 
@@ -35,18 +33,12 @@ pub(super) struct Job<'a> {
     pub(super) layer: Layer<'a>,
     pub(super) finish: Finish<'a>,
     /// `[m, n]`
-    pub(super) out: Parts<'a, MaybeUninit<f32>>,
+    pub(super) out: ResultParts<'a>,
 }
 
 impl<'a> Job<'a> {
-    /// A job of `m` rows, whose output buffer has the capacity for them.
-    pub(super) fn new(
-        layer: Layer<'a>,
-        finish: Finish<'a>,
-        output: &'a mut Vec<f32>,
-        m: usize,
-    ) -> Self {
-        let out = &mut output.spare_capacity_mut()[..m * layer.matrix.rows()];
-        Self { layer, finish, out: Parts::new(out) }
+    /// A job whose output has room for all rows.
+    pub(super) fn new(layer: Layer<'a>, finish: Finish<'a>, output: &'a mut Results) -> Self {
+        Self { layer, finish, out: output.parts() }
     }
 }

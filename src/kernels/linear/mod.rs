@@ -9,7 +9,7 @@
 //! Tiles that keep a block of the result in registers: Goto and van de Geijn, "Anatomy of
 //! High-Performance Matrix Multiplication", 2008.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 pub(super) use self::args::Elements;
 pub use self::args::{DeviceLayer, DeviceNorm, DeviceWeight, Layer};
@@ -48,7 +48,8 @@ mod scaled_tiles;
 mod tests;
 mod unpacked;
 
-/// `x [.., K]` in f32 times the transpose of `weight [N, K]`, plus `bias [N]`: `[.., N]`.
+/// `x [.., K]` in f32, or in its [`input_type`], times the transpose of `weight [N, K]`, plus
+/// `bias [N]`: `[.., N]`.
 pub fn linear(x: &Tensor, layer: Layer<'_>) -> Result<Tensor> {
     let [y] = linear_each(x, [layer])?;
     Ok(y)
@@ -67,5 +68,22 @@ pub fn linear_add(x: &Tensor, layer: Layer<'_>, residual: &Tensor, factor: f32) 
 
 /// The gated outputs of `gate` and `up`, commonly `activation(gate(x)) * up(x)`.
 pub fn linear_gated(x: &Tensor, gating: Gating, gate: Layer<'_>, up: Layer<'_>) -> Result<Tensor> {
-    cpu::linear_gated(cpu_level(), x, gating, gate, up)
+    linear_gated_as(DType::F32, x, gating, gate, up)
+}
+
+/// As [`linear_gated`], rounded to a type.
+pub fn linear_gated_as(
+    dtype: DType,
+    x: &Tensor,
+    gating: Gating,
+    gate: Layer<'_>,
+    up: Layer<'_>,
+) -> Result<Tensor> {
+    cpu::linear_gated(cpu_level(), x, gating, gate, up, dtype)?.to_dtype(dtype)
+}
+
+/// The type in which a layer is best given rows. It gives the same bits for f32 as for what these
+/// are rounded to.
+pub fn input_type(layer: Layer<'_>) -> DType {
+    cpu::input_type(cpu_level(), layer.matrix)
 }

@@ -203,7 +203,7 @@ fn product(
     widened: &mut Vec<[f32; PANEL]>,
 ) {
     let (k, bytes) = (x.k, matrix.panel(panel));
-    let floats = || &x.rows[rows.start * k..rows.end * k];
+    let floats = || &x.floats()[rows.start * k..rows.end * k];
     debug_assert!(steps == (0..k) || level.has_tiles(), "only tiles take K in parts");
     match matrix.kind() {
         Kind::Ggml(GgmlDType::F32) => {

@@ -191,6 +191,40 @@ fn w8a8_gives_each_row_of_activations_one_scale() {
     }
 }
 
+fn gated(level: Level, x: &Tensor, [gate, up]: [Layer<'_>; 2], dtype: DType) -> Tensor {
+    cpu::linear_gated(level, x, Activation::Silu.into(), gate, up, dtype).unwrap()
+}
+
+#[test]
+fn rows_that_are_rounded_already_give_the_same_bits() {
+    let mut random = Random::new(14);
+    for (m, k, n) in [(1, 64, 70), (5, 70, 64), (40, 96, 130), (67, 1094, 65)] {
+        let x = random.tensor((m, k));
+        let rounded = x.to_dtype(DType::BF16).unwrap();
+        let [a, b] = [(); 2].map(|()| matrix(&mut random, GgmlDType::BF16, n, k).0);
+        let (bytes, _) = matrix(&mut random, GgmlDType::Q8_0, n, 64);
+        let layers = [&a, &b].map(|matrix| Layer { matrix, bias: None });
+        for level in Level::tested() {
+            if cpu::input_type(level, &a) == DType::F32 {
+                assert!(cpu::linear(level, &rounded, &[(layers[0], Finish::Plain)]).is_err());
+                continue;
+            }
+            assert_eq!(bits(&plain(level, &rounded, &a, None)), bits(&plain(level, &x, &a, None)));
+            let product = gated(level, &x, layers, DType::F32);
+            let narrow = gated(level, &rounded, layers, DType::BF16);
+            assert_eq!(narrow.dtype(), DType::BF16);
+            let expected = product.to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
+            assert_eq!(bits(&narrow.to_dtype(DType::F32).unwrap()), bits(&expected));
+            if k == 64 {
+                let other = (Layer { matrix: &bytes, bias: None }, Finish::Plain);
+                let both = [(layers[0], Finish::Plain), other];
+                let message = cpu::linear(level, &rounded, &both).unwrap_err().to_string();
+                assert!(message.contains("takes f32"), "{message}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_row_is_the_same_alone_and_in_any_batch() {
     let mut random = Random::new(4);
@@ -207,7 +241,7 @@ fn a_row_is_the_same_alone_and_in_any_batch() {
                 [
                     plain(level, x, &packed, None),
                     cpu::linear_add(level, x, layer, residual, 1.0).unwrap(),
-                    cpu::linear_gated(level, x, Activation::Silu.into(), layer, up).unwrap(),
+                    gated(level, x, [layer, up], DType::F32),
                 ]
             };
             let all = each(&x, &residual);
@@ -322,7 +356,8 @@ fn fused_layers_equal_their_parts() {
         let sum = cpu::linear_add(level, &x, gate, &residual, 1.0).unwrap();
         assert_eq!(bits(&sum), bits(&(&residual + &y).unwrap()));
         for activation in [Activation::Silu, Activation::GeluTanh] {
-            let gated = cpu::linear_gated(level, &x, activation.into(), gate, up).unwrap();
+            let (gating, dtype) = (activation.into(), DType::F32);
+            let gated = cpu::linear_gated(level, &x, gating, gate, up, dtype).unwrap();
             assert_close(
                 &gated,
                 &pointwise::portable::gated(activation.into(), &y, &z).unwrap(),

@@ -5,47 +5,55 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::slice;
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{DType, Result, Tensor, bail};
 
-use crate::cpu::{Kernel, LANES, Lanes, Level, load_tail};
-use crate::fresh::{Parts, filled};
+use crate::cpu::{Element, Kernel, LANES, Lanes, Level, load_tail};
+use crate::fresh::{ResultPart, Results};
 use crate::pool;
 use crate::storage::read;
 
 const RMS_NORM: &str = "rms_norm";
 const LAYER_NORM: &str = "layer_norm";
 
-/// `rms_norm(x)`, added to a residual if there is one, by the kernels of a level.
+/// `rms_norm(x)`, added to a residual if there is one, by the kernels of a level: in bf16 if
+/// `dtype` is, else in f32.
 pub(super) fn rms_norm(
     level: Level,
     x: &Tensor,
     weight: &Tensor,
     eps: f32,
     residual: Option<&Tensor>,
+    dtype: DType,
 ) -> Result<Tensor> {
     let own_weight = read(RMS_NORM, weight);
     let weight = own_weight.contiguous::<f32>()?;
     let residual = residual.map(|residual| read(RMS_NORM, residual));
     let residual = residual.as_ref().map(|reading| reading.contiguous::<f32>()).transpose()?;
-    normalize(RMS_NORM, x, &[weight], |x, range, out| {
+    normalize(RMS_NORM, x, &[weight], dtype, |x, range, out| {
         let residual = residual.map(|residual| &residual[range]);
-        level.run(NormRows { x, weight, eps, residual, out });
+        match out {
+            ResultPart::F32(out) => level.run(NormRows { x, weight, eps, residual, out }),
+            ResultPart::Bf16(out) => level.run(NormRows { x, weight, eps, residual, out }),
+        }
     })
 }
 
-/// `layer_norm(x)` by the kernels of a level.
+/// `layer_norm(x)` by the kernels of a level: in bf16 if `dtype` is, else in f32.
 pub(super) fn layer_norm(
     level: Level,
     x: &Tensor,
     weight: &Tensor,
     bias: &Tensor,
     eps: f32,
+    dtype: DType,
 ) -> Result<Tensor> {
     let [weight, bias] = [weight, bias].map(|tensor| read(LAYER_NORM, tensor));
     let (weight, bias) = (weight.contiguous::<f32>()?, bias.contiguous::<f32>()?);
-    normalize(LAYER_NORM, x, &[weight, bias], |x, _, out| {
-        level.run(LayerNormRows { x, weight, bias, eps, out });
+    normalize(LAYER_NORM, x, &[weight, bias], dtype, |x, _, out| match out {
+        ResultPart::F32(out) => level.run(LayerNormRows { x, weight, bias, eps, out }),
+        ResultPart::Bf16(out) => level.run(LayerNormRows { x, weight, bias, eps, out }),
     })
 }
 
@@ -54,7 +62,8 @@ fn normalize(
     operation: &'static str,
     x: &Tensor,
     weights: &[&[f32]],
-    run: impl Fn(&[f32], Range<usize>, &mut [MaybeUninit<f32>]) + Sync,
+    dtype: DType,
+    run: impl Fn(&[f32], Range<usize>, ResultPart<'_>) + Sync,
 ) -> Result<Tensor> {
     let [outer @ .., width] = x.dims() else { bail!("{operation}: a scalar has no rows") };
     let (rows, width) = (outer.iter().product::<usize>(), *width);
@@ -63,30 +72,29 @@ fn normalize(
     }
     let input = read(operation, x);
     let values = input.contiguous::<f32>()?;
-    let fill = |out: &Parts<'_, MaybeUninit<f32>>| {
-        pool::for_each_row_range(rows, width, |first, count| {
-            let range = first * width..(first + count) * width;
-            // SAFETY: row ranges don't overlap.
-            let out = unsafe { out.part(range.clone()) };
-            run(&values[range.clone()], range, out);
-        });
-    };
+    let mut results = Results::new(rows * width, dtype);
+    let out = results.parts();
+    pool::for_each_row_range(rows, width, |first, count| {
+        let range = first * width..(first + count) * width;
+        // SAFETY: row ranges don't overlap.
+        let out = unsafe { out.part(range.clone()) };
+        run(&values[range.clone()], range, out);
+    });
     // SAFETY: the row ranges cover all rows, and both kernels write every element of theirs.
-    let out = unsafe { filled(rows * width, fill) };
-    Tensor::from_vec(out, x.dims(), x.device())
+    unsafe { results.into_tensor(x.dims()) }
 }
 
 /// The RMS norm of rows as wide as `weight`; writes every element of `out`.
-pub(crate) struct NormRows<'a> {
+pub(crate) struct NormRows<'a, T = f32> {
     pub(crate) x: &'a [f32],
     pub(crate) weight: &'a [f32],
     pub(crate) eps: f32,
     /// Added afterwards; as long as `x`.
     pub(crate) residual: Option<&'a [f32]>,
-    pub(crate) out: &'a mut [MaybeUninit<f32>],
+    pub(crate) out: &'a mut [MaybeUninit<T>],
 }
 
-impl Kernel for NormRows<'_> {
+impl<T: Element> Kernel for NormRows<'_, T> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
         let width = self.weight.len();
@@ -107,10 +115,10 @@ impl Kernel for NormRows<'_> {
             let scale = 1.0 / (mean + self.eps).sqrt();
             let scales = l.splat(scale);
             for ((x, weight), out) in x.iter().zip(weight).zip(&mut *out) {
-                l.write(l.mul(l.mul(l.load(x), scales), l.load(weight)), out);
+                T::write(l, l.mul(l.mul(l.load(x), scales), l.load(weight)), out);
             }
             for ((x, weight), out) in x_tail.iter().zip(weight_tail).zip(&mut *out_tail) {
-                out.write(x * scale * weight);
+                T::write(l, l.splat(x * scale * weight), slice::from_mut(out));
             }
             let Some(residual) = self.residual else { continue };
             let residual = &residual[row * width..(row + 1) * width];
@@ -119,26 +127,26 @@ impl Kernel for NormRows<'_> {
                 x.iter().zip(weight).zip(residual.iter().zip(&mut *out))
             {
                 let x = l.mul(l.mul(l.load(x), scales), l.load(weight));
-                l.write(l.add(l.load(residual), x), out);
+                T::write(l, l.add(l.load(residual), x), out);
             }
             let tails = x_tail.iter().zip(weight_tail).zip(residual_tail.iter().zip(out_tail));
             for ((x, weight), (residual, out)) in tails {
-                out.write(residual + x * scale * weight);
+                T::write(l, l.splat(residual + x * scale * weight), slice::from_mut(out));
             }
         }
     }
 }
 
 /// The layer norm of rows as wide as `weight`; writes every element of `out`.
-struct LayerNormRows<'a> {
+struct LayerNormRows<'a, T> {
     x: &'a [f32],
     weight: &'a [f32],
     bias: &'a [f32],
     eps: f32,
-    out: &'a mut [MaybeUninit<f32>],
+    out: &'a mut [MaybeUninit<T>],
 }
 
-impl Kernel for LayerNormRows<'_> {
+impl<T: Element> Kernel for LayerNormRows<'_, T> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
         let width = self.weight.len();
@@ -172,11 +180,12 @@ impl Kernel for LayerNormRows<'_> {
             let scales = l.splat(scale);
             for (((x, weight), bias), out) in x.iter().zip(weight).zip(bias).zip(out) {
                 let x = l.mul(l.sub(l.load(x), means), scales);
-                l.write(l.mul_add(x, l.load(weight), l.load(bias)), out);
+                T::write(l, l.mul_add(x, l.load(weight), l.load(bias)), out);
             }
             let tails = x_tail.iter().zip(weight_tail).zip(bias_tail).zip(out_tail);
             for (((x, weight), bias), out) in tails {
-                out.write((x - mean) * scale * weight + bias);
+                let normed = (x - mean) * scale * weight + bias;
+                T::write(l, l.splat(normed), slice::from_mut(out));
             }
         }
     }

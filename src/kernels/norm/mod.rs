@@ -21,7 +21,7 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
 /// As [`rms_norm`], rounded to a type.
 pub fn rms_norm_as(x: &Tensor, weight: &Tensor, eps: f32, dtype: DType) -> Result<Tensor> {
     match Backend::of(x.device()) {
-        Backend::Cpu(level) => cpu::rms_norm(level, x, weight, eps, None)?.to_dtype(dtype),
+        Backend::Cpu(level) => cpu::rms_norm(level, x, weight, eps, None, dtype)?.to_dtype(dtype),
         Backend::Cuda => cuda::rms_norm(x, weight, eps, None, dtype),
         Backend::Portable => portable::rms_norm(x, weight, eps)?.to_dtype(dtype),
     }
@@ -33,7 +33,7 @@ pub fn rms_norm_add(x: &Tensor, weight: &Tensor, eps: f32, residual: &Tensor) ->
         bail!("rms_norm_add: {:?} and {:?} differ", x.dims(), residual.dims());
     }
     match Backend::of(x.device()) {
-        Backend::Cpu(level) => cpu::rms_norm(level, x, weight, eps, Some(residual)),
+        Backend::Cpu(level) => cpu::rms_norm(level, x, weight, eps, Some(residual), DType::F32),
         Backend::Cuda => cuda::rms_norm(x, weight, eps, Some(residual), DType::F32),
         Backend::Portable => residual + portable::rms_norm(x, weight, eps)?,
     }
@@ -54,7 +54,7 @@ pub fn layer_norm_as(
     dtype: DType,
 ) -> Result<Tensor> {
     match Backend::of(x.device()) {
-        Backend::Cpu(level) => cpu::layer_norm(level, x, weight, bias, eps)?.to_dtype(dtype),
+        Backend::Cpu(level) => cpu::layer_norm(level, x, weight, bias, eps, dtype)?.to_dtype(dtype),
         Backend::Cuda if weight.dims().len() == 1 => cuda::layer_norm(x, weight, bias, eps, dtype),
         Backend::Cuda | Backend::Portable => {
             portable::layer_norm(x, weight, bias, eps)?.to_dtype(dtype)

@@ -12,7 +12,11 @@ fn equals_the_plain_operations() {
         let weight = random.tensor(width);
         let norm = portable::rms_norm(&x, &weight, 1e-5).unwrap();
         for level in Level::available() {
-            assert_close(&cpu::rms_norm(level, &x, &weight, 1e-5, None).unwrap(), &norm, 2e-6);
+            assert_close(
+                &cpu::rms_norm(level, &x, &weight, 1e-5, None, DType::F32).unwrap(),
+                &norm,
+                2e-6,
+            );
         }
     }
 }
@@ -24,8 +28,8 @@ fn a_residual_is_added_to_the_same_norm() {
         let (x, residual) = (random.tensor((rows, width)), random.tensor((rows, width)));
         let weight = random.tensor(width);
         for level in Level::available() {
-            let norm = cpu::rms_norm(level, &x, &weight, 1e-5, None).unwrap();
-            let sum = cpu::rms_norm(level, &x, &weight, 1e-5, Some(&residual)).unwrap();
+            let norm = cpu::rms_norm(level, &x, &weight, 1e-5, None, DType::F32).unwrap();
+            let sum = cpu::rms_norm(level, &x, &weight, 1e-5, Some(&residual), DType::F32).unwrap();
             assert_eq!(bits(&sum), bits(&(&residual + norm).unwrap()));
         }
     }
@@ -34,13 +38,33 @@ fn a_residual_is_added_to_the_same_norm() {
 }
 
 #[test]
+fn norms_can_be_rounded_as_they_are_written() {
+    let mut random = Random::new(5);
+    for (rows, width) in [(1, 1), (3, 15), (5, 33), (40, 900)] {
+        let x = random.tensor((rows, width));
+        let (weight, bias) = (random.tensor(width), random.tensor(width));
+        for level in Level::available() {
+            let both = [DType::F32, DType::BF16].map(|dtype| {
+                let rms = cpu::rms_norm(level, &x, &weight, 1e-5, None, dtype).unwrap();
+                [rms, cpu::layer_norm(level, &x, &weight, &bias, 1e-5, dtype).unwrap()]
+            });
+            for (wide, narrow) in both[0].iter().zip(&both[1]) {
+                assert_eq!(narrow.dtype(), DType::BF16);
+                let expected = wide.to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
+                assert_eq!(bits(&narrow.to_dtype(DType::F32).unwrap()), bits(&expected));
+            }
+        }
+    }
+}
+
+#[test]
 fn a_row_is_the_same_alone_and_in_a_batch() {
     let mut random = Random::new(2);
     let (x, weight) = (random.tensor((90, 500)), random.tensor(500));
     for level in Level::available() {
-        let all = cpu::rms_norm(level, &x, &weight, 1e-6, None).unwrap();
+        let all = cpu::rms_norm(level, &x, &weight, 1e-6, None, DType::F32).unwrap();
         let row = x.narrow(0, 77, 1).unwrap();
-        let alone = cpu::rms_norm(level, &row, &weight, 1e-6, None).unwrap();
+        let alone = cpu::rms_norm(level, &row, &weight, 1e-6, None, DType::F32).unwrap();
         assert_eq!(bits(&alone), bits(&all.narrow(0, 77, 1).unwrap()));
     }
 }
@@ -61,7 +85,7 @@ fn layer_norm_equals_the_plain_operations() {
         let (weight, bias) = (random.tensor(width), random.tensor(width));
         let norm = portable::layer_norm(&x, &weight, &bias, 1e-5).unwrap();
         for level in Level::available() {
-            let ours = cpu::layer_norm(level, &x, &weight, &bias, 1e-5).unwrap();
+            let ours = cpu::layer_norm(level, &x, &weight, &bias, 1e-5, DType::F32).unwrap();
             assert_close(&ours, &norm, 1e-5);
         }
     }
@@ -72,9 +96,9 @@ fn a_layer_normalized_row_is_the_same_alone_and_in_a_batch() {
     let mut random = Random::new(2);
     let (x, weight, bias) = (random.tensor((90, 500)), random.tensor(500), random.tensor(500));
     for level in Level::available() {
-        let all = cpu::layer_norm(level, &x, &weight, &bias, 1e-6).unwrap();
+        let all = cpu::layer_norm(level, &x, &weight, &bias, 1e-6, DType::F32).unwrap();
         let row = x.narrow(0, 77, 1).unwrap();
-        let alone = cpu::layer_norm(level, &row, &weight, &bias, 1e-6).unwrap();
+        let alone = cpu::layer_norm(level, &row, &weight, &bias, 1e-6, DType::F32).unwrap();
         assert_eq!(bits(&alone), bits(&all.narrow(0, 77, 1).unwrap()));
     }
 }

@@ -1,10 +1,9 @@
 //! Attention on the CPU: pieces of the work, and who merges them.
 
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use float8::F8E4M3;
 use half::{bf16, f16};
 
@@ -16,7 +15,7 @@ use super::tile::{Operands, Tile};
 use crate::cache::kv_element::{Stored, Vector};
 use crate::cache::kv_format::{CacheShape, KvFormat};
 use crate::cpu::Level;
-use crate::fresh::{Parts, filled};
+use crate::fresh::{Parts, ResultParts, Results};
 use crate::pool;
 use crate::step::Step;
 use crate::storage::read;
@@ -24,19 +23,19 @@ use crate::storage::read;
 /// Less work (in multiply-adds) stays on the calling thread.
 const PARALLEL_FROM: usize = 1 << 16;
 
-/// Attention by the kernels of a level, with checked arguments.
+/// Attention by the kernels of a level, with checked arguments: in bf16 if `dtype` is, else in f32.
 pub(super) fn paged_attention(
     level: Level,
     [q, k, v]: [&Tensor; 3],
     step: &Step,
     params: AttentionParams,
     per_head: PerHead<'_>,
-    shape: CacheShape,
+    (shape, dtype): (CacheShape, DType),
 ) -> Result<Tensor> {
     let seen: usize = step.positions.iter().map(|position| *position as usize + 1).sum();
     let parallel = seen * q.dim(1)? * (shape.key_dim + shape.value_dim) >= PARALLEL_FROM;
     let threads = if parallel { pool::threads() } else { 1 };
-    Call { level, threads, step, params, per_head, shape }.run(q, k, v)
+    Call { level, threads, step, params, per_head, shape, dtype }.run(q, k, v)
 }
 
 /// The checked arguments of one call.
@@ -48,30 +47,25 @@ pub(super) struct Call<'a> {
     pub(super) params: AttentionParams,
     pub(super) per_head: PerHead<'a>,
     pub(super) shape: CacheShape,
+    /// Of the output: bf16, else f32.
+    pub(super) dtype: DType,
 }
 
 impl Call<'_> {
     pub(super) fn run(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
-        let (rows, heads, _) = q.dims3()?;
-        let out = match self.shape.format {
+        let (_, heads, _) = q.dims3()?;
+        match self.shape.format {
             KvFormat::F32 => self.read::<f32>(q, k, v, heads),
             KvFormat::F16 => self.read::<f16>(q, k, v, heads),
             KvFormat::Bf16 => self.read::<bf16>(q, k, v, heads),
             KvFormat::Fp8 => self.read::<F8E4M3>(q, k, v, heads),
             KvFormat::Q8_0 => self.read::<u8>(q, k, v, heads),
-        };
-        Tensor::from_vec(out?, (rows, heads, self.shape.value_dim), q.device())
+        }
     }
 
-    fn read<S: Stored>(
-        &self,
-        q: &Tensor,
-        k: &Tensor,
-        v: &Tensor,
-        heads: usize,
-    ) -> Result<Vec<f32>> {
+    fn read<S: Stored>(&self, q: &Tensor, k: &Tensor, v: &Tensor, heads: usize) -> Result<Tensor> {
         let [q, k, v] = [q, k, v].map(|tensor| read(NAME, tensor));
-        Ok(self.attend(&Operands {
+        self.attend(&Operands {
             q: q.contiguous()?,
             k: k.contiguous::<S>()?,
             v: v.contiguous()?,
@@ -81,10 +75,10 @@ impl Call<'_> {
             shape: self.shape,
             #[cfg(target_arch = "x86_64")]
             amx: self.level.tiles().map(|tiled| tiled.amx),
-        }))
+        })
     }
 
-    fn attend<S: Stored>(&self, operands: &Operands<'_, S>) -> Vec<f32> {
+    fn attend<S: Stored>(&self, operands: &Operands<'_, S>) -> Result<Tensor> {
         let CacheShape { kv_heads, key_dim, value_dim, .. } = self.shape;
         let group = operands.group();
         #[cfg(target_arch = "x86_64")]
@@ -96,17 +90,18 @@ impl Call<'_> {
         let plan = Plan::new(self.step, self.params, heads, self.threads);
         let mut records = vec![Vector::default(); plan.records * Record::new(value_dim).len()];
         let records = &Parts::new(&mut records);
-        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
-            let piece = |i: usize| self.piece(operands, &plan, &plan.pieces[i], records, out);
-            if self.threads == 1 {
-                (0..plan.pieces.len()).for_each(piece);
-            } else {
-                pool::for_each_chunk(plan.pieces.len(), piece);
-            }
-        };
+        let shape = (self.step.positions.len(), operands.heads, value_dim);
+        let mut results = Results::new(shape.0 * shape.1 * shape.2, self.dtype);
+        let out = &results.parts();
+        let piece = |i: usize| self.piece(operands, &plan, &plan.pieces[i], records, out);
+        if self.threads == 1 {
+            (0..plan.pieces.len()).for_each(piece);
+        } else {
+            pool::for_each_chunk(plan.pieces.len(), piece);
+        }
         // SAFETY: the tiles cover all rows and heads; each writes all elements of its own, and so
         // does the last piece of a tile that was cut.
-        unsafe { filled(self.step.positions.len() * operands.heads * value_dim, run) }
+        unsafe { results.into_tensor(shape) }
     }
 
     fn piece<S: Stored>(
@@ -115,7 +110,7 @@ impl Call<'_> {
         plan: &Plan,
         piece: &Piece,
         records: &Parts<'_, Vector>,
-        out: &Parts<'_, MaybeUninit<f32>>,
+        out: &ResultParts<'_>,
     ) {
         let record = Record::new(self.shape.value_dim);
         let queries = &plan.queries[piece.queries];

@@ -71,7 +71,8 @@ pub fn paged_attention_as(
     per_head.check(q.dim(1)?)?;
     match Backend::of(q.device()) {
         Backend::Cpu(level) => {
-            cpu::paged_attention(level, [q, k, v], step, params, per_head, shape)?.to_dtype(dtype)
+            cpu::paged_attention(level, [q, k, v], step, params, per_head, (shape, dtype))?
+                .to_dtype(dtype)
         }
         Backend::Cuda => cuda::paged_attention(q, [k, v], step, params, per_head, (shape, dtype)),
         Backend::Portable => {

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 
 use super::args::{AttentionParams, QueryPositions, Visible};
 use crate::cache::kv_element::Vector;
-use crate::cpu::{Kernel, LANES, Lanes, Products, math};
-use crate::fresh::Parts;
+use crate::cpu::{Element, Kernel, LANES, Lanes, Products, math};
+use crate::fresh::{ResultPart, ResultParts};
 
 /// A row's record: as many vectors of weighted values as a value has, and one more that starts
 /// with the largest score and the sum of weights.
@@ -85,7 +85,7 @@ impl Record {
 /// Where the rows of a tile go.
 #[derive(Clone, Copy)]
 pub(super) struct Output<'a> {
-    pub(super) out: &'a Parts<'a, MaybeUninit<f32>>,
+    pub(super) out: &'a ResultParts<'a>,
     pub(super) first_row: usize,
     pub(super) heads: usize,
     pub(super) group: usize,
@@ -98,11 +98,25 @@ impl Output<'_> {
     /// Divides weighted values by the sum of weights and writes them to the output.
     #[inline(always)]
     pub(super) fn write<L: Lanes>(&self, l: L, row: usize, record: &[Vector]) {
-        let columns = record.len() - 1;
         let head = self.kv_head * self.group + row % self.group;
         let start = ((self.first_row + row / self.group) * self.heads + head) * self.value_dim;
+        let range = start..start + self.value_dim;
         // SAFETY: a query row and head are written by one tile only, once; the part lives here.
-        let out = unsafe { self.out.part(start..start + self.value_dim) };
+        match unsafe { self.out.part(range) } {
+            ResultPart::F32(out) => self.write_row(l, head, record, out),
+            ResultPart::Bf16(out) => self.write_row(l, head, record, out),
+        }
+    }
+
+    #[inline(always)]
+    fn write_row<L: Lanes, T: Element>(
+        &self,
+        l: L,
+        head: usize,
+        record: &[Vector],
+        out: &mut [MaybeUninit<T>],
+    ) {
+        let columns = record.len() - 1;
         let (factor, total) = match self.sinks {
             None => (None, record[columns][1]),
             Some(sinks) => with_sink(l, record[columns][0], record[columns][1], sinks[head]),
@@ -114,14 +128,7 @@ impl Output<'_> {
             if let Some(factor) = factor {
                 sum = l.mul(sum, l.splat(factor));
             }
-            let values = l.div(sum, total);
-            if let Some(whole) = out.first_chunk_mut::<LANES>() {
-                l.write(values, whole);
-            } else {
-                let mut each = Vector::default();
-                l.store(values, &mut each);
-                out.write_copy_of_slice(&each[..out.len()]);
-            }
+            T::write(l, l.div(sum, total), out);
         }
     }
 }

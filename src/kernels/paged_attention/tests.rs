@@ -143,9 +143,19 @@ impl Case {
     }
 
     fn on_threads(&self, threads: usize, level: Level, params: AttentionParams) -> Tensor {
+        self.as_type(DType::F32, threads, level, params)
+    }
+
+    fn as_type(
+        &self,
+        dtype: DType,
+        threads: usize,
+        level: Level,
+        params: AttentionParams,
+    ) -> Tensor {
         let shape = check(&self.q, &self.k, &self.v, &self.step, params).unwrap();
         let per_head = self.per_head();
-        let call = Call { level, threads, step: &self.step, params, per_head, shape };
+        let call = Call { level, threads, step: &self.step, params, per_head, shape, dtype };
         call.run(&self.q, &self.k, &self.v).unwrap()
     }
 
@@ -278,6 +288,23 @@ fn rows_that_see_behind_themselves_equal_plain_attention_in_any_chunk() {
                         assert_eq!(bits(&part), bits(&same), "{shape:?} {params:?} {first}");
                     }
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn results_can_be_rounded_as_they_are_written() {
+    for shape in SHAPES {
+        let case = Case::new(shape, KvFormat::Bf16, &[(131, 131), (600, 3)]);
+        let params = params(None, None);
+        for level in Level::tested() {
+            for threads in [1, 2] {
+                let wide = case.on_threads(threads, level, params);
+                let narrow = case.as_type(DType::BF16, threads, level, params);
+                assert_eq!(narrow.dtype(), DType::BF16);
+                let expected = wide.to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
+                assert_eq!(bits(&narrow.to_dtype(DType::F32).unwrap()), bits(&expected));
             }
         }
     }

@@ -42,6 +42,11 @@ impl BlockIndexer {
         })
     }
 
+    /// What is multiplied with rows.
+    pub(super) fn layers(&self) -> &[Linear] {
+        &self.projections
+    }
+
     /// The blocks that the rows `x [num_tokens, hidden]` see; their keys are written to `cache`.
     pub(super) fn select(
         &self,
@@ -54,7 +59,7 @@ impl BlockIndexer {
         let rows = x.dim(0)?;
         let [q, k] = Linear::forward_each(self.projections.each_ref(), x)?;
         let (q, k) = (q.reshape((rows, heads, dim))?, k.reshape((rows, 1, dim))?);
-        let v = Tensor::zeros((rows, 1, BlockIndexerSpec::UNUSED), x.dtype(), x.device())?;
+        let v = Tensor::zeros((rows, 1, BlockIndexerSpec::UNUSED), q.dtype(), q.device())?;
         let [query, key] = &self.norms;
         let norms = HeadNorms {
             query: query.weight(),

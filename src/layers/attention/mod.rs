@@ -179,7 +179,9 @@ impl Attention {
         if qkv.changes.is_some() || adapters.change(&projections) {
             return DType::F32;
         }
-        let mut types = qkv.layers.iter().chain(&qkv.gate).map(|layer| layer.input_type(rows));
+        let indexer = self.blocks.iter().flat_map(|indexer| indexer.layers());
+        let layers = qkv.layers.iter().chain(&qkv.gate).chain(indexer);
+        let mut types = layers.map(|layer| layer.input_type(rows));
         let first = types.next().unwrap_or(DType::F32);
         if types.all(|dtype| dtype == first) { first } else { DType::F32 }
     }
