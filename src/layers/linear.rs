@@ -19,7 +19,7 @@ use crate::kernels::floats::Floats;
 use crate::kernels::linear::{
     DeviceLayer, DeviceNorm, DeviceWeight, Layer, device_input_type, device_linear_add,
     device_linear_each, device_linear_gated, device_normed_linear_each, device_normed_linear_gated,
-    input_type, linear, linear_add, linear_each, linear_gated_as,
+    gated_mlp, input_type, linear, linear_add, linear_each, linear_gated_as,
 };
 use crate::kernels::packed::{PackedMatrix, PackedOnDevice};
 use crate::kernels::pointwise::{Gating, gated_pairs};
@@ -312,6 +312,18 @@ impl Linear {
             return Ok(gated);
         }
         Self::forward_gated_as(dtype, gating, [gate, up], x.tensor()?)
+    }
+
+    /// `y = down(gated(x))` of what [`forward_gated`](Self::forward_gated) makes of rows behind a norm, or
+    /// `residual + factor * y`, if there are kernels that go from one product to the next.
+    pub fn gated_mlp(
+        gating: Gating,
+        layers: [&Self; 3],
+        x: &Normed<'_>,
+        residual: Option<(&Tensor, f32)>,
+    ) -> Result<Option<Tensor>> {
+        let [Some(gate), Some(up), Some(down)] = layers.map(Self::packed) else { return Ok(None) };
+        gated_mlp(x.tensor()?, gating, [gate, up, down], residual).map(Some)
     }
 
     /// The type in which this layer is best given so many rows of inputs. It gives the same bits for

@@ -179,6 +179,9 @@ impl Mlp {
 
     /// As [`forward`](Self::forward), with the adapters of the rows.
     pub fn adapted(&self, x: &Normed<'_>, adapters: LayerAdapters<'_>) -> Result<Tensor> {
+        if let Some(y) = self.at_once(x, None, adapters)? {
+            return Ok(y);
+        }
         let inner = self.inner(x, adapters)?;
         adapters.add(Projection::Down, &inner, self.down.forward(&inner)?, 1.0)
     }
@@ -191,9 +194,37 @@ impl Mlp {
         factor: f32,
         adapters: LayerAdapters<'_>,
     ) -> Result<Tensor> {
+        if let Some(sum) = self.at_once(x, Some((residual, factor)), adapters)? {
+            return Ok(sum);
+        }
         let inner = self.inner(x, adapters)?;
         let sum = self.down.forward_add_scaled(&inner, residual, factor)?;
         adapters.add(Projection::Down, &inner, sum, factor)
+    }
+
+    /// The gate, if nothing comes between gate and up and their combination.
+    fn plain_gate(&self, adapters: LayerAdapters<'_>) -> Option<&Linear> {
+        let plain = self.gate_factor.to_bits() == 1.0f32.to_bits()
+            && self.gate_threshold.is_none()
+            && self.change.is_none()
+            && self.scales.is_none()
+            && !adapters.change(&[Projection::Gate, Projection::Up]);
+        self.gate.as_ref().filter(|_| plain)
+    }
+
+    /// `y = mlp(x)`, or `residual + factor * y`, where nothing but an activation comes between the
+    /// projections and there are kernels that go from one to the next.
+    fn at_once(
+        &self,
+        x: &Normed<'_>,
+        residual: Option<(&Tensor, f32)>,
+        adapters: LayerAdapters<'_>,
+    ) -> Result<Option<Tensor>> {
+        if self.inner_norm.is_some() || adapters.change(&[Projection::Down]) {
+            return Ok(None);
+        }
+        let Some(gate) = self.plain_gate(adapters) else { return Ok(None) };
+        Linear::gated_mlp(self.gating, [gate, &self.up, &self.down], x, residual)
     }
 
     /// What the last projection is of.
@@ -207,10 +238,7 @@ impl Mlp {
             let x = x.tensor()?;
             return self.activate(&adapters.add(Projection::Up, x, self.up.forward(x)?, 1.0)?);
         };
-        let plain = self.gate_factor.to_bits() == 1.0f32.to_bits();
-        let plain = plain && self.gate_threshold.is_none() && self.change.is_none();
-        let plain = plain && self.scales.is_none();
-        if plain && !adapters.change(&[Projection::Gate, Projection::Up]) {
+        if let Some(gate) = self.plain_gate(adapters) {
             let dtype = if self.inner_norm.is_some() || adapters.change(&[Projection::Down]) {
                 DType::F32
             } else {

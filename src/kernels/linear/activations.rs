@@ -32,6 +32,8 @@ pub(super) enum Rows<'a> {
     Floats(&'a [f32]),
     /// Rounded to bf16 already, for what is multiplied with such rows alone. `k` is even.
     Rounded(&'a [bf16]),
+    /// Rounded and cut into tiles already; `k` divides by 32. See [`Activations::tiles`].
+    Tiles(&'a [bf16]),
 }
 
 /// Rows `[m, k]`, converted at most once to each form that is asked for.
@@ -99,6 +101,15 @@ impl Form {
     }
 }
 
+/// Where the elements of a row from a multiple of 32 columns on lie in tiles of `m` rows as wide as
+/// `width`, up to the next one: see [`Activations::tiles`].
+#[inline(always)]
+pub(super) fn place_in_tiles(m: usize, width: usize, row: usize, column: usize) -> usize {
+    let (block, within) = (row - row % TILE_ROWS, row % TILE_ROWS);
+    let rows = TILE_ROWS.min(m - block);
+    block * width + (column / TILE_STEP * rows + within) * TILE_STEP
+}
+
 impl<'a> Activations<'a> {
     pub(super) fn new(level: Level, rows: Rows<'a>, m: usize, k: usize) -> Self {
         let (pairs, wide_pairs, tiles, bytes, scaled) = (None, None, None, None, None);
@@ -107,24 +118,22 @@ impl<'a> Activations<'a> {
 
     /// Converts the rows to `form`, on all threads if there are many.
     pub(super) fn prepare(&mut self, form: Form) {
-        match form {
-            Form::Pairs if self.pairs.is_none() => {
-                if let Rows::Floats(rows) = self.rows {
-                    self.pairs = Some(self.round(rows));
-                }
+        match (form, self.rows) {
+            (Form::Pairs, Rows::Floats(rows)) if self.pairs.is_none() => {
+                self.pairs = Some(self.round(rows));
             }
-            Form::WidePairs if self.wide_pairs.is_none() => {
+            (Form::WidePairs, _) if self.wide_pairs.is_none() => {
                 self.wide_pairs = Some(self.round_wide());
             }
-            Form::Bytes if self.bytes.is_none() => self.bytes = Some(self.quantize()),
-            Form::ScaledBytes if self.scaled.is_none() => self.scaled = Some(self.scale()),
-            Form::Tiles if self.tiles.is_none() => self.tiles = Some(self.cut()),
-            Form::Floats
-            | Form::Pairs
-            | Form::WidePairs
-            | Form::Tiles
-            | Form::Bytes
-            | Form::ScaledBytes => {}
+            (Form::Bytes, _) if self.bytes.is_none() => self.bytes = Some(self.quantize()),
+            (Form::ScaledBytes, _) if self.scaled.is_none() => self.scaled = Some(self.scale()),
+            (Form::Tiles, Rows::Floats(rows)) if self.tiles.is_none() => {
+                self.tiles = Some(self.cut(rows));
+            }
+            (Form::Tiles, Rows::Rounded(rows)) if self.tiles.is_none() => {
+                self.tiles = Some(self.cut(rows));
+            }
+            _ => {}
         }
     }
 
@@ -132,7 +141,9 @@ impl<'a> Activations<'a> {
     pub(super) fn floats(&self) -> &'a [f32] {
         match self.rows {
             Rows::Floats(rows) => rows,
-            Rows::Rounded(_) => unreachable!("rounded rows meet no weights that take floats"),
+            Rows::Rounded(_) | Rows::Tiles(_) => {
+                unreachable!("rounded rows meet no weights that take floats")
+            }
         }
     }
 
@@ -140,7 +151,7 @@ impl<'a> Activations<'a> {
     pub(super) fn pairs(&self) -> &[[bf16; 2]] {
         match self.rows {
             Rows::Rounded(rows) => rows.as_chunks().0,
-            Rows::Floats(_) => self.pairs.as_ref().expect("rows are prepared before the product"),
+            _ => self.pairs.as_ref().expect("rows are prepared before the product"),
         }
     }
 
@@ -152,7 +163,10 @@ impl<'a> Activations<'a> {
     /// Rows rounded to bf16, `[m / 16][k / 32][rows of the block][32]`, K filled up with zeros.
     #[cfg(any(target_arch = "x86_64", test))]
     pub(super) fn tiles(&self) -> &[bf16] {
-        self.tiles.as_ref().expect("rows are prepared before the product")
+        match self.rows {
+            Rows::Tiles(tiles) => tiles,
+            _ => self.tiles.as_ref().expect("rows are prepared before the product"),
+        }
     }
 
     /// `[m][k / 32]` blocks; only whole blocks of K are there.
@@ -181,20 +195,11 @@ impl<'a> Activations<'a> {
         }
     }
 
-    fn cut(&self) -> Vec<bf16> {
+    fn cut<T: Element>(&self, rows: &[T]) -> Vec<bf16> {
         let (k, level) = (self.k, self.level);
         let width = k.next_multiple_of(TILE_STEP);
-        // SAFETY: `CutTiles` writes every element of its rows, whatever these are.
-        unsafe {
-            match self.rows {
-                Rows::Floats(rows) => self.convert(rows, TILE_ROWS, width, |x, out| {
-                    level.run(CutTiles { x, k, out });
-                }),
-                Rows::Rounded(rows) => self.convert(rows, TILE_ROWS, width, |x, out| {
-                    level.run(CutTiles { x, k, out });
-                }),
-            }
-        }
+        // SAFETY: `CutTiles` writes every element of its rows.
+        unsafe { self.convert(rows, TILE_ROWS, width, |x, out| level.run(CutTiles { x, k, out })) }
     }
 
     fn quantize(&self) -> Vec<Block> {

@@ -3,7 +3,9 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::job::{Finish, Job, Sums};
+use super::activations::{TILE_STEP, place_in_tiles};
+use super::args::Layer;
+use super::job::{Finish, Job, Output, Sums};
 use crate::cpu::{Element, Kernel, LANES, Lanes, Products, load_tail};
 use crate::fresh::{Parts, ResultParts};
 use crate::packed::formats::PANEL;
@@ -23,40 +25,59 @@ pub(super) struct FinishPanel<'a> {
 impl Kernel for FinishPanel<'_> {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
+        let n = self.job.layer.matrix.rows();
+        let in_rows = |row, column| row * n + column;
         match &self.job.out {
-            ResultParts::F32(out) => self.write(l, out),
-            ResultParts::Bf16(out) => self.write(l, out),
+            Output::Rows(ResultParts::F32(out)) => self.write(l, out, in_rows),
+            Output::Rows(ResultParts::Bf16(out)) => self.write(l, out, in_rows),
+            Output::Tiles { all, m } => {
+                self.write(l, all, |row, column| place_in_tiles(*m, n, row, column));
+            }
         }
     }
 }
 
 impl FinishPanel<'_> {
+    /// Writes results to where `place` says that those of a row from a multiple of 32 columns on
+    /// lie, up to the next one.
     #[inline(always)]
-    fn write<L: Products, T: Element>(&self, l: L, all: &Parts<'_, MaybeUninit<T>>) {
+    fn write<L: Products, T: Element>(
+        &self,
+        l: L,
+        all: &Parts<'_, MaybeUninit<T>>,
+        place: impl Fn(usize, usize) -> usize,
+    ) {
         let n = self.job.layer.matrix.rows();
-        let first = self.panel * PANEL;
-        let count = PANEL.min(n - first);
+        let panel = self.panel * PANEL..n.min((self.panel + 1) * PANEL);
         for (i, row) in self.rows.clone().enumerate() {
-            let start = row * n + first;
-            // SAFETY: this panel's columns of this row belong to this chunk alone.
-            let out = unsafe { all.part(start..start + count) };
-            for (v, out) in out.chunks_mut(LANES).enumerate() {
-                let column = first + v * LANES;
-                let sums = biased(l, l.load(&self.sums[i].0[v]), self.job.layer.bias, column);
-                let result = match self.job.finish {
-                    Finish::Plain => sums,
-                    Finish::Add { rows, factor } => {
-                        let at = start + v * LANES;
-                        // Not fused: a factor of one must leave the sum as it is.
-                        let scaled = l.mul(sums, l.splat(factor));
-                        l.add(load(l, &rows[at..at + out.len()]), scaled)
-                    }
-                    Finish::Gated { gating, up } => {
-                        let up = biased(l, l.load(&self.up[i].0[v]), up.bias, column);
-                        gated(l, gating, sums, up)
-                    }
-                };
-                T::write(l, result, out);
+            for first in panel.clone().step_by(TILE_STEP) {
+                let start = place(row, first);
+                let count = TILE_STEP.min(panel.end - first);
+                // SAFETY: this panel's columns of this row belong to this chunk alone.
+                let out = unsafe { all.part(start..start + count) };
+                for (v, out) in out.chunks_mut(LANES).enumerate() {
+                    T::write(l, self.result(l, i, row, first + v * LANES, out.len()), out);
+                }
+            }
+        }
+    }
+
+    /// The first `count` results of row `row`, the `i`-th of this call, from `column` on.
+    #[inline(always)]
+    fn result<L: Products>(&self, l: L, i: usize, row: usize, column: usize, count: usize) -> L::V {
+        let Layer { matrix, bias } = self.job.layer;
+        let v = column % PANEL / LANES;
+        let sums = biased(l, l.load(&self.sums[i].0[v]), bias, column);
+        match self.job.finish {
+            Finish::Plain => sums,
+            Finish::Add { rows, factor } => {
+                let at = row * matrix.rows() + column;
+                // Not fused: a factor of one must leave the sum as it is.
+                l.add(load(l, &rows[at..at + count]), l.mul(sums, l.splat(factor)))
+            }
+            Finish::Gated { gating, up } => {
+                let up = biased(l, l.load(&self.up[i].0[v]), up.bias, column);
+                gated(l, gating, sums, up)
             }
         }
     }

@@ -1,9 +1,13 @@
 //! What a region of the thread team computes: layers, what is done with their products, and where
 //! results go.
 
+use std::mem::MaybeUninit;
+
+use half::bf16;
+
 use super::args::Layer;
 use crate::cpu::LANES;
-use crate::fresh::{ResultParts, Results};
+use crate::fresh::{Parts, ResultParts};
 use crate::packed::formats::PANEL;
 use crate::pointwise::Gating;
 
@@ -28,17 +32,28 @@ pub(super) enum Finish<'a> {
     },
 }
 
+impl<'a> Finish<'a> {
+    /// The layer whose product is wanted beside the first.
+    pub(super) fn partner(&self) -> Option<Layer<'a>> {
+        match self {
+            Self::Gated { up, .. } => Some(*up),
+            Self::Plain | Self::Add { .. } => None,
+        }
+    }
+}
+
+/// Where the rows of a result go.
+pub(super) enum Output<'a> {
+    /// `[m, n]`
+    Rows(ResultParts<'a>),
+    /// Rounded, as tiles take the rows of their left side: `[m / 16][n / 32][rows of the
+    /// block][32]`. `n` divides by 32.
+    Tiles { all: &'a Parts<'a, MaybeUninit<bf16>>, m: usize },
+}
+
 /// One layer of a region, and where its result goes.
 pub(super) struct Job<'a> {
     pub(super) layer: Layer<'a>,
     pub(super) finish: Finish<'a>,
-    /// `[m, n]`
-    pub(super) out: ResultParts<'a>,
-}
-
-impl<'a> Job<'a> {
-    /// A job whose output has room for all rows.
-    pub(super) fn new(layer: Layer<'a>, finish: Finish<'a>, output: &'a mut Results) -> Self {
-        Self { layer, finish, out: output.parts() }
-    }
+    pub(super) out: Output<'a>,
 }

@@ -82,6 +82,16 @@ pub fn linear_gated_as(
     cpu::linear_gated(cpu_level(), x, gating, gate, up, dtype)?.to_dtype(dtype)
 }
 
+/// `y = down(linear_gated(x, gating, gate, up))` of `[gate, up, down]`, or `residual + factor * y`.
+pub fn gated_mlp(
+    x: &Tensor,
+    gating: Gating,
+    layers: [Layer<'_>; 3],
+    residual: Option<(&Tensor, f32)>,
+) -> Result<Tensor> {
+    cpu::gated_mlp(cpu_level(), x, gating, layers, residual)
+}
+
 /// The type in which a layer is best given rows. It gives the same bits for f32 as for what these
 /// are rounded to.
 pub fn input_type(layer: Layer<'_>) -> DType {

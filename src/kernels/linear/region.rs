@@ -17,7 +17,7 @@ use super::block_tiles::{TILES_FROM, TileBlocks};
 use super::blocks::BlockPanel;
 use super::dense::{DensePanel, Pairs, SingleF16, SingleF32, WidePairs};
 use super::finish::FinishPanel;
-use super::job::{Finish, Job, Sums};
+use super::job::{Job, Sums};
 #[cfg(target_arch = "x86_64")]
 use super::pair_tiles::TilePanel;
 use super::scaled_rows::ScaledPanel;
@@ -105,10 +105,7 @@ pub(super) fn run(level: Level, x: &Activations<'_>, jobs: &[Job<'_>]) {
 /// so long that they would leave the second-level cache with each panel.
 fn part(level: Level, x: &Activations<'_>, jobs: &[Job<'_>]) -> usize {
     let tiled = |layer: Layer<'_>| Form::of(level, layer.matrix.kind()) == Form::Tiles;
-    let in_tiles = |job: &Job<'_>| match job.finish {
-        Finish::Gated { up, .. } => tiled(job.layer) && tiled(up),
-        Finish::Plain | Finish::Add { .. } => tiled(job.layer),
-    };
+    let in_tiles = |job: &Job<'_>| tiled(job.layer) && job.finish.partner().is_none_or(tiled);
     let bytes = x.m.min(TILED_ROWS_BYTES / (2 * TILED_PART)) * 2 * x.k;
     if bytes > TILED_CACHE && jobs.iter().all(in_tiles) { TILED_PART } else { x.k }
 }
@@ -151,7 +148,7 @@ fn run_panels(level: Level, x: &Activations<'_>, jobs: &[Job<'_>], chunk: Chunk)
                 .map_or(&[][..], |(job, panel)| ahead(job.layer.matrix, panel, next.1));
             let matrix = job.layer.matrix;
             let operand = |matrix, next| Operand { matrix, panel, next, steps: steps.clone() };
-            if let Finish::Gated { up: Layer { matrix: partner, .. }, .. } = job.finish {
+            if let Some(Layer { matrix: partner, .. }) = job.finish.partner() {
                 let of_partner = ahead(partner, panel, steps.start);
                 product(level, x, operand(matrix, of_partner), rows.clone(), sums, widened);
                 product(level, x, operand(partner, next), rows.clone(), up, widened);

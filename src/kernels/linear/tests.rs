@@ -368,6 +368,30 @@ fn fused_layers_equal_their_parts() {
 }
 
 #[test]
+fn an_mlp_has_the_bits_of_its_parts() {
+    let mut random = Random::new(15);
+    let gating = Activation::Silu.into();
+    for kind in [GgmlDType::BF16, GgmlDType::F32, GgmlDType::Q8_0] {
+        for (m, inner) in [(1, 32), (19, 64), (70, 160), (33, 70), (0, 64)] {
+            let kind = if inner % 32 == 0 { kind } else { GgmlDType::BF16 };
+            let (x, residual) = (random.tensor((m, 64)), random.tensor((m, 66)));
+            let [a, b] = [(); 2].map(|()| matrix(&mut random, kind, inner, 64).0);
+            let (c, _) = matrix(&mut random, kind, 66, inner);
+            let bias = random.floats(inner);
+            let gate = Layer { matrix: &a, bias: Some(&bias) };
+            let [up, down] = [&b, &c].map(|matrix| Layer { matrix, bias: None });
+            for level in Level::tested() {
+                let gated = cpu::linear_gated(level, &x, gating, gate, up, DType::F32).unwrap();
+                let sum = cpu::linear_add(level, &gated, down, &residual, 0.5).unwrap();
+                let mlp = |add| cpu::gated_mlp(level, &x, gating, [gate, up, down], add).unwrap();
+                assert_eq!(bits(&mlp(Some((&residual, 0.5)))), bits(&sum));
+                assert_eq!(bits(&mlp(None)), bits(&plain(level, &gated, &c, None)));
+            }
+        }
+    }
+}
+
+#[test]
 fn wrong_shapes_and_dtypes_are_errors() {
     let mut random = Random::new(7);
     let packed = PackedMatrix::from_dense(&random.tensor((4, 8))).unwrap();
@@ -387,6 +411,14 @@ fn wrong_shapes_and_dtypes_are_errors() {
     let other = Layer { matrix: &other, bias: None };
     let gated = linear_gated(&random.tensor((2, 8)), Activation::Silu.into(), layer, other);
     says(gated, "4 and 5 output features");
+    let x = random.tensor((2, 8));
+    let add = |residual| gated_mlp(&x, Activation::Silu.into(), [layer, layer, other], residual);
+    says(add(None), "4 features, the weight 8");
+    let other = PackedMatrix::from_dense(&random.tensor((5, 4))).unwrap();
+    let other = Layer { matrix: &other, bias: None };
+    let residual = random.tensor((2, 4));
+    let mlp = gated_mlp(&x, Activation::Silu.into(), [layer, layer, other], Some((&residual, 1.0)));
+    says(mlp, "differ");
 }
 
 #[test]
