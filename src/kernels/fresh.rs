@@ -27,6 +27,11 @@ impl<'a, T> Parts<'a, T> {
         Self { first: all.as_mut_ptr(), len: all.len(), owner: PhantomData }
     }
 
+    /// Where element `index` lies, to be brought near.
+    pub(super) fn address(&self, index: usize) -> *const T {
+        self.first.wrapping_add(index)
+    }
+
     /// The elements in `range`.
     ///
     /// # Safety
