@@ -16,6 +16,9 @@ pub enum Kind {
     W8A8,
 }
 
+/// Most columns of a matrix of [`Kind::W8A8`]: sums of as many products fit in 32 bits.
+pub const W8A8_COLUMNS: usize = 1 << 17;
+
 /// Kinds of blocks whose numbers stand for others: indices into codebooks, trits, 4-bit floats. Named as
 /// in GGUF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,5 +14,5 @@ mod numbers;
 #[cfg(test)]
 mod tests;
 
-pub use kind::{Coded, Kind};
+pub use kind::{Coded, Kind, W8A8_COLUMNS};
 pub use numbers::{Numbers, SUB_BLOCK, dequantize, numbers};

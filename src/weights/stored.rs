@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Result, Tensor, bail};
-use sconce_blocks::{Coded, Kind, dequantize};
+use sconce_blocks::{Coded, Kind, W8A8_COLUMNS, dequantize};
 
 use super::file_bytes::FileBytes;
 use super::finite;
@@ -71,9 +71,10 @@ impl StoredTensor {
     }
 
     /// A matrix of 8-bit blocks, all of which have their row's scale, as one to be multiplied with activations
-    /// quantized by token; any other tensor as it is.
+    /// quantized by token; any other tensor as it is, and a matrix of rows that are too long.
     pub(crate) fn by_token(mut self) -> Self {
-        if self.kind == Kind::Ggml(GgmlDType::Q8_0) {
+        let fits = self.dims.last().is_some_and(|columns| *columns <= W8A8_COLUMNS);
+        if fits && self.kind == Kind::Ggml(GgmlDType::Q8_0) {
             self.kind = Kind::W8A8;
         }
         self
@@ -370,6 +371,17 @@ mod tests {
 
     fn serially(count: usize, work: &(dyn Fn(usize) + Sync)) {
         (0..count).for_each(work);
+    }
+
+    #[test]
+    fn rows_too_long_for_exact_sums_keep_a_scale_for_each_block() {
+        let of = |columns: usize| {
+            let bytes =
+                vec![0; columns / GgmlDType::Q8_0.block_size() * GgmlDType::Q8_0.type_size()];
+            StoredTensor::owned(GgmlDType::Q8_0, vec![1, columns], bytes).by_token().kind()
+        };
+        assert_eq!(of(W8A8_COLUMNS), Kind::W8A8);
+        assert_eq!(of(W8A8_COLUMNS + 32), Kind::Ggml(GgmlDType::Q8_0));
     }
 
     #[test]

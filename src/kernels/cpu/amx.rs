@@ -30,7 +30,113 @@ macro_rules! fetch_lines {
     };
 }
 
-pub(crate) mod bytes;
+/// Steps of a product of two tiles of rows, those of the second from `$second` on, with two of columns.
+macro_rules! two_by_two {
+    ($product:literal, $right_step:literal, $work:expr, $second:expr, $second_rows:expr) => {
+        asm!(
+            "test {line}, {line}",
+            "jz 2f",
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "jmp 3f",
+            "2:",
+            "tileloadd tmm0, [{sums} + {panel_row}]",
+            "tileloadd tmm1, [{sums} + {panel_row} + 64]",
+            "tileloadd tmm2, [{sums} + {panel_row} + 4096]",
+            "tileloadd tmm3, [{sums} + {panel_row} + 4160]",
+            "3:",
+            "tileloadd tmm4, [{left} + {row}]",
+            "tileloadd tmm6, [{right} + {right_row}]",
+            "tileloadd tmm7, [{right} + {right_row} + 64]",
+            concat!($product, " tmm0, tmm4, tmm6"),
+            "tileloadd tmm5, [{second} + {row}]",
+            concat!($product, " tmm1, tmm4, tmm7"),
+            concat!($product, " tmm2, tmm5, tmm6"),
+            concat!($product, " tmm3, tmm5, tmm7"),
+            fetch_lines!("prefetcht1"),
+            "add {left}, 1024",
+            "add {second}, {second_step}",
+            concat!("add {right}, ", $right_step),
+            "dec {steps}",
+            "jnz 3b",
+            "tilestored [{sums} + {panel_row}], tmm0",
+            "tilestored [{sums} + {panel_row} + 64], tmm1",
+            "tilestored [{sums} + {panel_row} + 4096], tmm2",
+            "tilestored [{sums} + {panel_row} + 4160], tmm3",
+            sums = in(reg) $work.sums,
+            panel_row = in(reg) PANEL_ROW,
+            row = in(reg) TILE_ROW,
+            left = inout(reg) $work.left => _,
+            second = inout(reg) $second => _,
+            second_step = in(reg) $second_rows * TILE_ROW,
+            right = inout(reg) $work.right => _,
+            right_row = in(reg) $work.right_row,
+            steps = inout(reg) $work.count => _,
+            next = inout(reg) $work.fetch.next => _,
+            lines = in(reg) $work.fetch.lines,
+            line = inout(reg) usize::from($work.fresh) => _,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        )
+    };
+}
+
+/// Steps of a product of a tile of rows with four of columns.
+macro_rules! one_by_four {
+    ($product:literal, $right_step:literal, $work:expr, $rows:expr) => {
+        asm!(
+            "test {line}, {line}",
+            "jz 2f",
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "jmp 3f",
+            "2:",
+            "tileloadd tmm0, [{sums} + {panel_row}]",
+            "tileloadd tmm1, [{sums} + {panel_row} + 64]",
+            "tileloadd tmm2, [{sums} + {panel_row} + 128]",
+            "tileloadd tmm3, [{sums} + {panel_row} + 192]",
+            "3:",
+            "tileloadd tmm4, [{left} + {row}]",
+            "tileloadd tmm6, [{right} + {right_row}]",
+            concat!($product, " tmm0, tmm4, tmm6"),
+            "tileloadd tmm7, [{right} + {right_row} + 64]",
+            concat!($product, " tmm1, tmm4, tmm7"),
+            "tileloadd tmm6, [{right} + {right_row} + 128]",
+            concat!($product, " tmm2, tmm4, tmm6"),
+            "tileloadd tmm7, [{right} + {right_row} + 192]",
+            concat!($product, " tmm3, tmm4, tmm7"),
+            fetch_lines!("prefetcht0"),
+            "add {left}, {left_step}",
+            concat!("add {right}, ", $right_step),
+            "dec {steps}",
+            "jnz 3b",
+            "tilestored [{sums} + {panel_row}], tmm0",
+            "tilestored [{sums} + {panel_row} + 64], tmm1",
+            "tilestored [{sums} + {panel_row} + 128], tmm2",
+            "tilestored [{sums} + {panel_row} + 192], tmm3",
+            sums = in(reg) $work.sums,
+            panel_row = in(reg) PANEL_ROW,
+            row = in(reg) TILE_ROW,
+            left = inout(reg) $work.left => _,
+            left_step = in(reg) $rows * TILE_ROW,
+            right = inout(reg) $work.right => _,
+            right_row = in(reg) $work.right_row,
+            steps = inout(reg) $work.count => _,
+            next = inout(reg) $work.fetch.next => _,
+            lines = in(reg) $work.fetch.lines,
+            line = inout(reg) usize::from($work.fresh) => _,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        )
+    };
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod emulated;
 pub(crate) mod rows;
@@ -40,7 +146,7 @@ pub(crate) const TILE_ROWS: usize = 16;
 /// Bytes of a row of a tile.
 pub(crate) const TILE_ROW: usize = 64;
 /// Bytes from a row of a panel, or of its sums, to the next: 64 columns of four bytes.
-const PANEL_ROW: usize = 256;
+pub(crate) const PANEL_ROW: usize = 256;
 
 /// Proof that the CPU has tiles with products of bf16 and of bytes, and that the operating system
 /// lets this process use them.
@@ -142,15 +248,17 @@ pub(crate) struct Fetch {
     pub(crate) lines: usize,
 }
 
-/// Some steps along K of bf16 products, for the rows of a [`Shape`].
-pub(crate) struct PairSteps {
-    /// Number of steps, at least one: 32 elements of K each.
-    pub(crate) steps: usize,
-    /// The left side's first sixteen rows, `[steps][rows][32]`.
+/// Some steps along K of products with a panel, for the rows of a [`Shape`]: 64 bytes of K each.
+pub(crate) struct Steps {
+    /// How many there are, at least one.
+    pub(crate) count: usize,
+    /// The left side's first sixteen rows, `[steps][rows][64 bytes]`.
     pub(crate) left: *const u8,
-    /// Panel rows from the first column on, 256 bytes apart, sixteen for each step.
+    /// The right side's first row, from the first column on.
     pub(crate) right: *const u8,
-    /// Sums of the first row from the first column on, rows 256 bytes apart.
+    /// Bytes from a row of a right tile to the next.
+    pub(crate) right_row: usize,
+    /// Sums of the first row from the first column on, rows 256 bytes apart: floats, or integers of 32 bits.
     pub(crate) sums: *mut f32,
     /// Whether sums begin at zero, instead of what is stored.
     pub(crate) fresh: bool,
@@ -190,126 +298,54 @@ impl Tiles {
         self.shape = Some(shape);
     }
 
-    /// Sixteen rows and as many as the shape's second has, against 32 columns. The second rows'
-    /// left side begins at `second`, laid out as that of the first.
+    /// Products of bf16: sixteen rows and as many as the shape's second has, against 32 columns. The
+    /// second rows' left side begins at `second`, laid out as that of the first. What a step reads of
+    /// the right side is 4,096 bytes behind what the step before does.
     ///
     /// # Safety
     ///
-    /// The registers have a shape of depth sixteen with sixteen first rows, and all that
-    /// [`PairSteps`] tells of is readable, sums writable.
-    pub(crate) unsafe fn pairs_two_by_two(&mut self, work: &PairSteps, second: *const u8) {
+    /// The registers have a shape with sixteen first rows, and all that [`Steps`] tells of is
+    /// readable, sums writable.
+    pub(crate) unsafe fn pairs_two_by_two(&mut self, work: &Steps, second: *const u8) {
         let rows = self.shape.map_or(0, |shape| shape.rows[1]);
         // SAFETY: the caller's promise.
-        unsafe {
-            asm!(
-                "test {fresh}, {fresh}",
-                "jz 2f",
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                "jmp 3f",
-                "2:",
-                "tileloadd tmm0, [{sums} + {panel_row}]",
-                "tileloadd tmm1, [{sums} + {panel_row} + 64]",
-                "tileloadd tmm2, [{sums} + {panel_row} + 4096]",
-                "tileloadd tmm3, [{sums} + {panel_row} + 4160]",
-                "3:",
-                "tileloadd tmm4, [{left} + {row}]",
-                "tileloadd tmm6, [{right} + {panel_row}]",
-                "tileloadd tmm7, [{right} + {panel_row} + 64]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm5, [{second} + {row}]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                fetch_lines!("prefetcht1"),
-                "add {left}, 1024",
-                "add {second}, {second_step}",
-                "add {right}, 4096",
-                "dec {steps}",
-                "jnz 3b",
-                "tilestored [{sums} + {panel_row}], tmm0",
-                "tilestored [{sums} + {panel_row} + 64], tmm1",
-                "tilestored [{sums} + {panel_row} + 4096], tmm2",
-                "tilestored [{sums} + {panel_row} + 4160], tmm3",
-                fresh = in(reg) usize::from(work.fresh),
-                sums = in(reg) work.sums,
-                panel_row = in(reg) PANEL_ROW,
-                row = in(reg) TILE_ROW,
-                left = inout(reg) work.left => _,
-                second = inout(reg) second => _,
-                second_step = in(reg) rows * TILE_ROW,
-                right = inout(reg) work.right => _,
-                steps = inout(reg) work.steps => _,
-                next = inout(reg) work.fetch.next => _,
-                lines = in(reg) work.fetch.lines,
-                line = out(reg) _,
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack),
-            );
-        }
+        unsafe { two_by_two!("tdpbf16ps", "4096", work, second, rows) }
     }
 
-    /// As many rows as the shape has (the same in both), against 64 columns.
+    /// Products of bf16: as many rows as the shape has (the same in both), against 64 columns. Steps
+    /// as in [`Tiles::pairs_two_by_two`].
     ///
     /// # Safety
     ///
-    /// The registers have a shape of depth sixteen, and all that [`PairSteps`] tells of is readable,
-    /// sums writable.
-    pub(crate) unsafe fn pairs_one_by_four(&mut self, work: &PairSteps) {
+    /// The registers have a shape, and all that [`Steps`] tells of is readable, sums writable.
+    pub(crate) unsafe fn pairs_one_by_four(&mut self, work: &Steps) {
         let rows = self.shape.map_or(0, |shape| shape.rows[0]);
         // SAFETY: the caller's promise.
-        unsafe {
-            asm!(
-                "test {fresh}, {fresh}",
-                "jz 2f",
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                "jmp 3f",
-                "2:",
-                "tileloadd tmm0, [{sums} + {panel_row}]",
-                "tileloadd tmm1, [{sums} + {panel_row} + 64]",
-                "tileloadd tmm2, [{sums} + {panel_row} + 128]",
-                "tileloadd tmm3, [{sums} + {panel_row} + 192]",
-                "3:",
-                "tileloadd tmm4, [{left} + {row}]",
-                "tileloadd tmm6, [{right} + {panel_row}]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{right} + {panel_row} + 64]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tileloadd tmm6, [{right} + {panel_row} + 128]",
-                "tdpbf16ps tmm2, tmm4, tmm6",
-                "tileloadd tmm7, [{right} + {panel_row} + 192]",
-                "tdpbf16ps tmm3, tmm4, tmm7",
-                fetch_lines!("prefetcht0"),
-                "add {left}, {left_step}",
-                "add {right}, 4096",
-                "dec {steps}",
-                "jnz 3b",
-                "tilestored [{sums} + {panel_row}], tmm0",
-                "tilestored [{sums} + {panel_row} + 64], tmm1",
-                "tilestored [{sums} + {panel_row} + 128], tmm2",
-                "tilestored [{sums} + {panel_row} + 192], tmm3",
-                fresh = in(reg) usize::from(work.fresh),
-                sums = in(reg) work.sums,
-                panel_row = in(reg) PANEL_ROW,
-                row = in(reg) TILE_ROW,
-                left = inout(reg) work.left => _,
-                left_step = in(reg) rows * TILE_ROW,
-                right = inout(reg) work.right => _,
-                steps = inout(reg) work.steps => _,
-                next = inout(reg) work.fetch.next => _,
-                lines = in(reg) work.fetch.lines,
-                line = out(reg) _,
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack),
-            );
-        }
+        unsafe { one_by_four!("tdpbf16ps", "4096", work, rows) }
+    }
+
+    /// Products of signed with unsigned bytes, whose sums are integers modulo 2^32, as
+    /// [`Tiles::pairs_two_by_two`]. What a step reads of the right side is 256 bytes behind what the
+    /// step before does.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub(crate) unsafe fn bytes_two_by_two(&mut self, work: &Steps, second: *const u8) {
+        let rows = self.shape.map_or(0, |shape| shape.rows[1]);
+        // SAFETY: the caller's promise.
+        unsafe { two_by_two!("tdpbsud", "256", work, second, rows) }
+    }
+
+    /// As [`Tiles::bytes_two_by_two`], for rows and columns as in [`Tiles::pairs_one_by_four`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub(crate) unsafe fn bytes_one_by_four(&mut self, work: &Steps) {
+        let rows = self.shape.map_or(0, |shape| shape.rows[0]);
+        // SAFETY: the caller's promise.
+        unsafe { one_by_four!("tdpbsud", "256", work, rows) }
     }
 
     /// Sums of products of signed bytes, of four pairs of tiles: `sums [4][rows][16]`. Rows of the

@@ -155,7 +155,14 @@ pub(crate) trait Products: Lanes {
     }
 
     fn splat_int(self, x: i32) -> Self::Ints;
+    /// Integers of which a vector of floats holds the bits.
+    fn ints_of_bits(self, x: &[f32; LANES]) -> Self::Ints;
+    /// Floats with the bits of integers.
+    fn bits_of_ints(self, x: Self::Ints) -> [f32; LANES];
     fn ints_to_f32(self, x: Self::Ints) -> Self::V;
+    /// Modulo 2^32.
+    #[cfg(target_arch = "x86_64")]
+    fn add_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
     fn load_bytes(self, x: &[u8; 4 * LANES]) -> Self::Bytes;
     fn bytes_to_array(self, x: Self::Bytes) -> [u8; 4 * LANES];
     /// The same four bytes for each lane, as the right side of a product.

@@ -12,19 +12,26 @@ use candle_core::quantized::GgmlDType;
 use half::bf16;
 use sconce_blocks::Kind;
 
-use crate::cpu::{Element, Kernel, LANES, Level, Products, load_tail};
+#[cfg(target_arch = "x86_64")]
+pub(super) use self::quantized::ByteTiles;
+pub(super) use self::quantized::{Block, ByteLine, PART_BLOCKS, RowScale, ScaledBlock};
+use self::quantized::{GROUPS, QuantizeRow, ScaleRow, ScaleTiles};
+use self::rounded::{CutTiles, RoundRow, RoundRowWide};
+pub(super) use self::rounded::{TILE_ROWS, TILE_STEP, place_in_tiles};
+use crate::cpu::{Element, Level};
 use crate::fresh::{Parts, filled};
 use crate::packed::formats::{SUB_BLOCK, with_format};
 use crate::pool;
+
+mod quantized;
+mod rounded;
 
 /// Fewer elements are converted on the calling thread.
 const PARALLEL_FROM: usize = 1 << 14;
 /// Rows of one chunk.
 const CHUNK_ROWS: usize = 8;
-/// Rows of a block of tiles.
-pub(super) const TILE_ROWS: usize = 16;
-/// Elements of K in a row of a tile of bf16.
-pub(super) const TILE_STEP: usize = 32;
+/// Rows from which on products of bytes are faster in tile registers than in lanes.
+pub(super) const TILES_FROM: usize = 32;
 
 /// Rows `[m, k]` as they are given.
 #[derive(Clone, Copy)]
@@ -33,6 +40,10 @@ pub(super) enum Rows<'a> {
     /// Rounded to bf16 already, for what is multiplied with such rows alone. `k` is even.
     Rounded(&'a [bf16]),
     /// Rounded and cut into tiles already; `k` divides by 32. See [`Activations::tiles`].
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", test)),
+        expect(dead_code, reason = "no level has tiles")
+    )]
     Tiles(&'a [bf16]),
 }
 
@@ -47,33 +58,7 @@ pub(super) struct Activations<'a> {
     tiles: Option<Vec<bf16>>,
     bytes: Option<Vec<Block>>,
     scaled: Option<Vec<ScaledBlock>>,
-}
-
-/// 32 elements of a row: `scale * values`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct Block {
-    pub(super) values: [[i8; 4]; 8],
-    pub(super) scale: f32,
-    /// Sum of all values.
-    pub(super) sum: f32,
-    /// Sums of the first and of the last sixteen values.
-    pub(super) sums: [i32; 2],
-}
-
-/// Blocks of a part of a row with one scale: products are summed as integers inside of it, below 2^24, so that sums are
-/// exact in f32, too.
-pub(super) const PART_BLOCKS: usize = 8;
-
-/// 32 elements of a row with one scale: `scale * values`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct ScaledBlock {
-    pub(super) values: [[i8; 4]; 8],
-    /// The row's.
-    pub(super) scale: f32,
-    /// Sum of all values of the part that begins here; 0 inside of one.
-    pub(super) sum: i32,
+    byte_tiles: Option<(Vec<ByteLine>, Vec<RowScale>)>,
 }
 
 /// What products of a kind run on.
@@ -101,23 +86,16 @@ impl Form {
     }
 }
 
-/// Where the elements of a row from a multiple of 32 columns on lie in tiles of `m` rows as wide as
-/// `width`, up to the next one: see [`Activations::tiles`].
-#[inline(always)]
-pub(super) fn place_in_tiles(m: usize, width: usize, row: usize, column: usize) -> usize {
-    let (block, within) = (row - row % TILE_ROWS, row % TILE_ROWS);
-    let rows = TILE_ROWS.min(m - block);
-    block * width + (column / TILE_STEP * rows + within) * TILE_STEP
-}
-
 impl<'a> Activations<'a> {
     pub(super) fn new(level: Level, rows: Rows<'a>, m: usize, k: usize) -> Self {
-        let (pairs, wide_pairs, tiles, bytes, scaled) = (None, None, None, None, None);
-        Self { rows, m, k, level, pairs, wide_pairs, tiles, bytes, scaled }
+        let (pairs, wide_pairs, tiles) = (None, None, None);
+        let (bytes, scaled, byte_tiles) = (None, None, None);
+        Self { rows, m, k, level, pairs, wide_pairs, tiles, bytes, scaled, byte_tiles }
     }
 
     /// Converts the rows to `form`, on all threads if there are many.
     pub(super) fn prepare(&mut self, form: Form) {
+        let in_tiles = self.level.has_tiles() && self.m >= TILES_FROM;
         match (form, self.rows) {
             (Form::Pairs, Rows::Floats(rows)) if self.pairs.is_none() => {
                 self.pairs = Some(self.round(rows));
@@ -126,7 +104,12 @@ impl<'a> Activations<'a> {
                 self.wide_pairs = Some(self.round_wide());
             }
             (Form::Bytes, _) if self.bytes.is_none() => self.bytes = Some(self.quantize()),
-            (Form::ScaledBytes, _) if self.scaled.is_none() => self.scaled = Some(self.scale()),
+            (Form::ScaledBytes, _) if in_tiles && self.byte_tiles.is_none() => {
+                self.byte_tiles = Some(self.scale_in_tiles());
+            }
+            (Form::ScaledBytes, _) if !in_tiles && self.scaled.is_none() => {
+                self.scaled = Some(self.scale());
+            }
             (Form::Tiles, Rows::Floats(rows)) if self.tiles.is_none() => {
                 self.tiles = Some(self.cut(rows));
             }
@@ -179,6 +162,15 @@ impl<'a> Activations<'a> {
         self.scaled.as_ref().expect("rows are prepared before the product")
     }
 
+    /// Some rows of bytes with one scale each, the first of them a multiple of 16, if they lie in tiles.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn byte_tiles(&self, rows: Range<usize>) -> Option<ByteTiles<'_>> {
+        let (lines, scales) = self.byte_tiles.as_ref()?;
+        let width = lines.len() / scales.len().max(1);
+        let lines = &lines[rows.start * width..rows.end * width];
+        Some(ByteTiles { lines, rows: &scales[rows] })
+    }
+
     fn round(&self, rows: &[f32]) -> Vec<[bf16; 2]> {
         let width = self.k.div_ceil(2);
         let level = self.level;
@@ -214,6 +206,33 @@ impl<'a> Activations<'a> {
         let convert = |row: &[f32], out: &mut [ScaledBlock]| level.run(ScaleRow { row, out });
         // SAFETY: `ScaleRow` writes every block of its row.
         unsafe { self.convert(self.floats(), 1, self.k / SUB_BLOCK, convert) }
+    }
+
+    fn scale_in_tiles(&self) -> (Vec<ByteLine>, Vec<RowScale>) {
+        let (floats, k, level) = (self.floats(), self.k, self.level);
+        let width = (k / SUB_BLOCK).div_ceil(PART_BLOCKS) * GROUPS;
+        let mut scales = Vec::new();
+        let fill_lines = |lines: &Parts<'_, MaybeUninit<ByteLine>>| {
+            let fill_scales = |scales: &Parts<'_, MaybeUninit<RowScale>>| {
+                self.each_chunk(TILE_ROWS, |rows| {
+                    for first in rows.clone().step_by(TILE_ROWS) {
+                        let rows = first..rows.end.min(first + TILE_ROWS);
+                        let x = &floats[rows.start * k..rows.end * k];
+                        // SAFETY: every call has rows of its own, and writes what it is given.
+                        let (lines, scales) = unsafe {
+                            let lines = lines.part(rows.start * width..rows.end * width);
+                            (lines.assume_init_mut(), scales.part(rows).assume_init_mut())
+                        };
+                        level.run(ScaleTiles { x, k, lines, scales });
+                    }
+                });
+            };
+            // SAFETY: `ScaleTiles` writes the scales of all its rows.
+            scales = unsafe { filled(self.m, fill_scales) };
+        };
+        // SAFETY: `ScaleTiles` writes all lines of its rows.
+        let lines = unsafe { filled(self.m * width, fill_lines) };
+        (lines, scales)
     }
 
     /// A converted row of `width` elements for each row; `together` rows are converted at once.
@@ -255,264 +274,5 @@ impl<'a> Activations<'a> {
         pool::for_each_chunk(self.m.div_ceil(rows), |chunk| {
             run(chunk * rows..self.m.min((chunk + 1) * rows));
         });
-    }
-}
-
-struct RoundRow<'a> {
-    row: &'a [f32],
-    out: &'a mut [[bf16; 2]],
-}
-
-impl Kernel for RoundRow<'_> {
-    #[inline(always)]
-    fn run<L: Products>(self, l: L) {
-        let (row, tail) = self.row.as_chunks::<LANES>();
-        let (out, out_tail) = self.out.as_flattened_mut().as_chunks_mut::<LANES>();
-        for (row, out) in row.iter().zip(&mut *out) {
-            *out = l.narrow_bf16(l.load(row));
-        }
-        let last = l.narrow_bf16(load_tail(l, tail));
-        match out.get_mut(row.len()) {
-            // Fifteen elements and the zero that fills them up.
-            Some(whole) => *whole = last,
-            None => out_tail.copy_from_slice(&last[..out_tail.len()]),
-        }
-    }
-}
-
-struct RoundRowWide<'a> {
-    row: &'a [f32],
-    out: &'a mut [[f32; 2]],
-}
-
-impl Kernel for RoundRowWide<'_> {
-    #[inline(always)]
-    fn run<L: Products>(self, l: L) {
-        let (row, tail) = self.row.as_chunks::<LANES>();
-        let (out, out_tail) = self.out.as_flattened_mut().as_chunks_mut::<LANES>();
-        for (row, out) in row.iter().zip(&mut *out) {
-            l.store(l.load_bf16(&l.narrow_bf16(l.load(row))), out);
-        }
-        let mut last = [0.0; LANES];
-        l.store(l.load_bf16(&l.narrow_bf16(load_tail(l, tail))), &mut last);
-        match out.get_mut(row.len()) {
-            // Fifteen elements and the zero that fills them up.
-            Some(whole) => *whole = last,
-            None => out_tail.copy_from_slice(&last[..out_tail.len()]),
-        }
-    }
-}
-
-/// Rows of one block of tiles, rounded if they aren't yet.
-struct CutTiles<'a, T> {
-    /// `[rows][k]`
-    x: &'a [T],
-    k: usize,
-    /// `[k / 32][rows][32]`
-    out: &'a mut [bf16],
-}
-
-impl<T: Element> Kernel for CutTiles<'_, T> {
-    #[inline(always)]
-    fn run<L: Products>(self, l: L) {
-        let rows = self.x.len() / self.k.max(1);
-        for (r, row) in self.x.chunks_exact(self.k.max(1)).enumerate() {
-            for (step, row) in row.chunks(TILE_STEP).enumerate() {
-                let out = &mut self.out[(step * rows + r) * TILE_STEP..][..TILE_STEP];
-                for (v, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-                    let row = row.get(v * LANES..).unwrap_or_default();
-                    let lanes = match row.first_chunk::<LANES>() {
-                        Some(whole) => T::load(l, whole),
-                        None => load_tail(l, row),
-                    };
-                    *out = l.narrow_bf16(lanes);
-                }
-            }
-        }
-    }
-}
-
-struct QuantizeRow<'a> {
-    row: &'a [f32],
-    out: &'a mut [Block],
-}
-
-impl Kernel for QuantizeRow<'_> {
-    #[inline(always)]
-    fn run<L: Products>(self, l: L) {
-        for (row, out) in self.row.as_chunks::<SUB_BLOCK>().0.iter().zip(self.out) {
-            let largest = l.largest(magnitudes(l, row));
-            let rounded = quantized(l, row, inverse(l, largest), &mut out.values);
-            out.scale = largest / 127.0;
-            // Sums of sixteen bytes are exact in f32.
-            #[expect(clippy::cast_possible_truncation, reason = "integers below 2^11")]
-            let sums = [l.sum(rounded[0]) as i32, l.sum(rounded[1]) as i32];
-            out.sums = sums;
-            #[expect(clippy::cast_precision_loss, reason = "below 2^13")]
-            let sum = (sums[0] + sums[1]) as f32;
-            out.sum = sum;
-        }
-    }
-}
-
-struct ScaleRow<'a> {
-    row: &'a [f32],
-    out: &'a mut [ScaledBlock],
-}
-
-impl Kernel for ScaleRow<'_> {
-    #[inline(always)]
-    fn run<L: Products>(self, l: L) {
-        let row = self.row.as_chunks::<SUB_BLOCK>().0;
-        let mut most = l.splat(0.0);
-        for block in row {
-            most = l.max(magnitudes(l, block), most);
-        }
-        let largest = l.largest(most);
-        let inverse = inverse(l, largest);
-        for (part, out) in row.chunks(PART_BLOCKS).zip(self.out.chunks_mut(PART_BLOCKS)) {
-            // Sums of 256 bytes are exact in f32.
-            let mut sum = l.splat(0.0);
-            for (block, out) in part.iter().zip(&mut *out) {
-                let rounded = quantized(l, block, inverse, &mut out.values);
-                sum = l.add(sum, l.add(rounded[0], rounded[1]));
-                (out.scale, out.sum) = (largest / 127.0, 0);
-            }
-            #[expect(clippy::cast_possible_truncation, reason = "an integer below 2^15")]
-            let sum = l.sum(sum) as i32;
-            out[0].sum = sum;
-        }
-    }
-}
-
-/// The larger magnitude of each pair of elements that are sixteen apart.
-#[inline(always)]
-fn magnitudes<L: Products>(l: L, block: &[f32; SUB_BLOCK]) -> L::V {
-    let halves = block.as_chunks::<LANES>().0;
-    let (a, b) = (l.load(&halves[0]), l.load(&halves[1]));
-    let negative = l.max(l.sub(l.splat(0.0), a), l.sub(l.splat(0.0), b));
-    l.max(l.max(a, b), negative)
-}
-
-/// What makes `largest` 127.
-#[inline(always)]
-fn inverse<L: Products>(l: L, largest: f32) -> L::V {
-    l.splat(if largest > 0.0 { 127.0 / largest } else { 0.0 })
-}
-
-/// Writes the elements of a block times `inverse` as bytes, and gives these as floats.
-#[inline(always)]
-fn quantized<L: Products>(
-    l: L,
-    block: &[f32; SUB_BLOCK],
-    inverse: L::V,
-    out: &mut [[i8; 4]; 8],
-) -> [L::V; 2] {
-    let halves = block.as_chunks::<LANES>().0;
-    let (a, b) = (l.load(&halves[0]), l.load(&halves[1]));
-    let rounded = [l.round(l.mul(a, inverse)), l.round(l.mul(b, inverse))];
-    let [first, second] = out.as_flattened_mut().as_chunks_mut::<LANES>().0 else {
-        unreachable!("32 values are two vectors")
-    };
-    *first = l.narrow_i8(rounded[0]);
-    *second = l.narrow_i8(rounded[1]);
-    rounded
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::random::Random;
-
-    #[test]
-    fn bytes_stand_for_the_row_within_half_a_step() {
-        let mut row = Random::new(3).floats(3 * SUB_BLOCK);
-        row[40..64].fill(0.0);
-        row[SUB_BLOCK..40].fill(0.0);
-        for level in Level::tested() {
-            let mut activations = Activations::new(level, Rows::Floats(&row), 1, row.len());
-            activations.prepare(Form::Bytes);
-            for (block, row) in activations.bytes().iter().zip(row.chunks(SUB_BLOCK)) {
-                let values = block.values.as_flattened();
-                for (value, x) in values.iter().zip(row) {
-                    let error = (f32::from(*value) * block.scale - x).abs();
-                    assert!(error <= block.scale * 0.501, "{x} became {value} x {}", block.scale);
-                }
-                let sum = |part: &[i8]| part.iter().map(|v| i32::from(*v)).sum::<i32>();
-                assert_eq!(block.sums, [sum(&values[..16]), sum(&values[16..])]);
-                assert_eq!(f64::from(block.sum).to_bits(), f64::from(sum(values)).to_bits());
-            }
-        }
-    }
-
-    #[test]
-    fn rows_with_one_scale_tell_the_sums_of_their_parts() {
-        let mut row = Random::new(6).floats(11 * SUB_BLOCK);
-        row[3 * SUB_BLOCK..5 * SUB_BLOCK].fill(0.0);
-        row[40] = -7.5;
-        for level in Level::tested() {
-            let mut activations = Activations::new(level, Rows::Floats(&row), 1, row.len());
-            activations.prepare(Form::ScaledBytes);
-            let blocks = activations.scaled_bytes();
-            assert_eq!(blocks.len(), 11);
-            assert_eq!(blocks[1].values[2][0], -127);
-            for (block, row) in blocks.iter().zip(row.chunks(SUB_BLOCK)) {
-                assert_eq!(block.scale.to_bits(), (7.5f32 / 127.0).to_bits());
-                for (value, x) in block.values.as_flattened().iter().zip(row) {
-                    let error = (f32::from(*value) * block.scale - x).abs();
-                    assert!(error <= block.scale * 0.501, "{x} became {value} x {}", block.scale);
-                }
-            }
-            for part in blocks.chunks(PART_BLOCKS) {
-                let values = part.iter().flat_map(|block| block.values.as_flattened());
-                assert_eq!(part[0].sum, values.map(|value| i32::from(*value)).sum::<i32>());
-                assert!(part[1..].iter().all(|block| block.sum == 0));
-            }
-        }
-    }
-
-    #[test]
-    fn an_odd_row_of_pairs_ends_with_zero() {
-        for k in [1, 15, 16, 31, 33] {
-            let row: Vec<f32> = Random::new(4).floats(2 * k);
-            for level in Level::tested() {
-                let mut activations = Activations::new(level, Rows::Floats(&row), 2, k);
-                activations.prepare(Form::Pairs);
-                activations.prepare(Form::WidePairs);
-                let width = k.div_ceil(2);
-                for (i, row) in row.chunks(k).enumerate() {
-                    let pairs = &activations.pairs()[i * width..(i + 1) * width];
-                    let mut expected: Vec<bf16> = row.iter().map(|x| bf16::from_f32(*x)).collect();
-                    expected.resize(2 * width, bf16::ZERO);
-                    assert_eq!(pairs.as_flattened(), expected);
-                    let wide = &activations.wide_pairs()[i * width..(i + 1) * width];
-                    let expected: Vec<f32> = expected.into_iter().map(bf16::to_f32).collect();
-                    assert_eq!(wide.as_flattened(), expected);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn tiles_hold_blocks_of_rows_step_by_step() {
-        let (m, k) = (19, 33);
-        let row: Vec<f32> = Random::new(5).floats(m * k);
-        for level in Level::tested() {
-            let mut activations = Activations::new(level, Rows::Floats(&row), m, k);
-            activations.prepare(Form::Tiles);
-            let tiles = activations.tiles();
-            assert_eq!(tiles.len(), m * 2 * TILE_STEP);
-            for r in 0..m {
-                let (block, r_in) = (r / TILE_ROWS, r % TILE_ROWS);
-                let rows = (m - block * TILE_ROWS).min(TILE_ROWS);
-                for i in 0..2 * TILE_STEP {
-                    let at = block * TILE_ROWS * 2 * TILE_STEP
-                        + (i / TILE_STEP * rows + r_in) * TILE_STEP
-                        + i % TILE_STEP;
-                    let expected = if i < k { bf16::from_f32(row[r * k + i]) } else { bf16::ZERO };
-                    assert_eq!(tiles[at], expected, "row {r}, element {i}");
-                }
-            }
-        }
     }
 }

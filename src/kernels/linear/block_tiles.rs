@@ -17,8 +17,6 @@ use crate::cpu::amx::{Amx, Shape, TILE_ROWS, Tiles};
 use crate::cpu::{Kernel, LANES, Products};
 use crate::packed::formats::{Format, PANEL};
 
-/// Rows from which on tiles are faster than lanes.
-pub(super) const TILES_FROM: usize = 32;
 /// Tiles of sums that are made before any of them is added to the chains.
 const TOGETHER: usize = 4;
 

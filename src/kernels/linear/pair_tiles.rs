@@ -12,7 +12,7 @@ use super::activations::{self, TILE_STEP as STEP};
 use super::ahead::{Ahead, PART};
 use super::job::Sums;
 use crate::cpu::LANES;
-use crate::cpu::amx::{Amx, Fetch, PairSteps, Shape, TILE_ROWS, Tiles};
+use crate::cpu::amx::{Amx, Fetch, PANEL_ROW, Shape, Steps, TILE_ROWS, Tiles};
 use crate::packed::formats::PANEL;
 
 /// Bytes of a panel that a step reads.
@@ -86,10 +86,11 @@ impl TilePanel<'_> {
             for v in (0..PANEL / LANES).step_by(vectors) {
                 let lines = part.ahead.share(left, vectors);
                 let fetch = part.ahead.take(steps, lines);
-                let work = PairSteps {
-                    steps,
+                let work = Steps {
+                    count: steps,
                     left: x.as_ptr().cast(),
                     right: part.bytes[v * LANES * 4..].as_ptr(),
+                    right_row: PANEL_ROW,
                     sums: sums.as_mut_ptr().cast::<f32>().wrapping_add(v * LANES),
                     fresh: part.first == 0,
                     fetch: Fetch { next: fetch.0, lines: fetch.1 },

@@ -8,12 +8,12 @@ use candle_core::quantized::GgmlDType;
 use half::bf16;
 use sconce_blocks::Kind;
 
-#[cfg(target_arch = "x86_64")]
-use super::activations::TILE_STEP;
 use super::activations::{Activations, Form, TILE_ROWS};
+#[cfg(target_arch = "x86_64")]
+use super::activations::{TILE_STEP, TILES_FROM};
 use super::args::Layer;
 #[cfg(target_arch = "x86_64")]
-use super::block_tiles::{TILES_FROM, TileBlocks};
+use super::block_tiles::TileBlocks;
 use super::blocks::BlockPanel;
 use super::dense::{DensePanel, Pairs, SingleF16, SingleF32, WidePairs};
 use super::finish::FinishPanel;
@@ -227,14 +227,13 @@ fn product(
             }
         }
         Kind::W8A8 => {
+            #[cfg(target_arch = "x86_64")]
+            if let (Some(tiled), Some(x)) = (level.tiles(), x.byte_tiles(rows.clone())) {
+                return tiled.run(ScaledTiles { amx: tiled.amx, x, panel: bytes, next, sums });
+            }
             let blocks = k / SUB_BLOCK;
             let x = &x.scaled_bytes()[rows.start * blocks..rows.end * blocks];
-            let of = ScaledPanel { x, blocks, panel: bytes, next, sums };
-            #[cfg(target_arch = "x86_64")]
-            if let Some(tiled) = level.tiles().filter(|_| rows.len() >= TILES_FROM) {
-                return tiled.run(ScaledTiles { amx: tiled.amx, of });
-            }
-            level.run(of);
+            level.run(ScaledPanel { x, blocks, panel: bytes, next, sums });
         }
         kind => with_format!(kind, F => {
             let blocks = k / SUB_BLOCK;

@@ -1,8 +1,9 @@
 //! Panels of 8-bit weights with one scale for a row of the matrix, times rows of signed bytes with one scale each
 //! (W8A8).
 //!
-//! Inside a part of 256 elements products are summed as integers, exactly. A lane then adds
-//! `scale * row_scale * sum` to its chain, part after part in ascending K.
+//! Products are summed as integers, exactly, over all of K, and the sum is then multiplied by `scale * row_scale`:
+//! its bits don't depend on the order of additions. Sums of up to 2^17 products fit in 32 bits, though what they have
+//! too much meanwhile, for values are stored unsigned, may not: additions are those modulo 2^32.
 //!
 //! Quantization by channel and by token: Dettmers et al., "LLM.int8()", 2022.
 
@@ -12,14 +13,15 @@
     reason = "tiles are small arrays that live in registers, and are indexed as in the formula"
 )]
 
-use super::activations::{PART_BLOCKS, ScaledBlock};
+use super::activations::ScaledBlock;
 use super::ahead::Ahead;
 use super::job::Sums;
 use crate::cpu::{Kernel, LANES, Products};
 use crate::packed::formats::{Eight, Format, PANEL, Q8_0, Values};
 
-/// Bytes of a part: with the next one, about what stays in the first-level cache.
-const PART: usize = PART_BLOCKS * Q8_0::CELL;
+/// Cells of a part: with the next one, about what stays in the first-level cache.
+const PART_CELLS: usize = 8;
+const PART: usize = PART_CELLS * Q8_0::CELL;
 
 /// One panel times all rows of `x [m][blocks]`, to `sums`.
 pub(super) struct ScaledPanel<'a> {
@@ -38,25 +40,19 @@ impl Kernel for ScaledPanel<'_> {
     #[inline(always)]
     fn run<L: Products>(mut self, l: L) {
         assert_eq!(self.x.len(), self.sums.len() * self.blocks);
-        for first in (0..self.blocks).step_by(PART_BLOCKS) {
-            let (cells, ahead) = self.cells(first);
+        for first in (0..self.blocks).step_by(PART_CELLS) {
+            let rest = &self.panel[first * Q8_0::CELL..];
+            let (cells, behind) = rest.split_at(PART.min(rest.len()));
+            let next = if behind.is_empty() { self.next } else { behind };
+            // The last part may have fewer cells than what it fetches.
+            let step = PART.min(next.len()).div_ceil(cells.len() / Q8_0::CELL);
+            let ahead = Ahead::of_part(next, PART, self.sums.len(), step);
             self.part(l, first, cells, ahead);
         }
     }
 }
 
-impl<'a> ScaledPanel<'a> {
-    /// The part of the panel from cell `first` on, and what is fetched meanwhile.
-    #[inline(always)]
-    pub(super) fn cells(&self, first: usize) -> (&'a [u8], Ahead) {
-        let rest = &self.panel[first * Q8_0::CELL..];
-        let (cells, behind) = rest.split_at(PART.min(rest.len()));
-        let next = if behind.is_empty() { self.next } else { behind };
-        // The last part may have fewer cells than what it fetches.
-        let step = PART.min(next.len()).div_ceil(cells.len() / Q8_0::CELL);
-        (cells, Ahead::of_part(next, PART, self.sums.len(), step))
-    }
-
+impl ScaledPanel<'_> {
     /// All rows against some cells of the panel.
     #[inline(always)]
     fn part<L: Products>(&mut self, l: L, first: usize, cells: &[u8], mut ahead: Ahead) {
@@ -96,17 +92,23 @@ impl<'a> ScaledPanel<'a> {
     ) -> usize {
         let blocks = cells.len() / Q8_0::CELL;
         let mut x: [&[ScaledBlock]; M] = [&[]; M];
-        // What the products have too much, for values are stored unsigned.
-        let mut offsets = [0; M];
         for i in 0..M {
             x[i] = &self.x[(row + i) * self.blocks + first..][..blocks];
-            offsets[i] = (Q8_0::OFFSET - L::WIDE_OFFSET) * x[i][0].sum;
         }
+        let kept: &mut [Sums; M] = self.sums[row..].first_chunk_mut().expect("M rows");
         let lines = ahead.share(M, V);
         for v in (0..PANEL / LANES).step_by(V) {
             let mut sums = [[l.splat_int(0); V]; M];
             for i in 0..M {
-                sums[i] = [l.splat_int(-offsets[i]); V];
+                for j in 0..V {
+                    sums[i][j] = if first > 0 {
+                        l.ints_of_bits(&kept[i].0[v + j])
+                    } else {
+                        // What the products will have too much, for values are stored unsigned.
+                        let each = Q8_0::OFFSET - L::WIDE_OFFSET;
+                        l.splat_int(each.wrapping_mul(x[i][0].row.sum).wrapping_neg())
+                    };
+                }
             }
             for (sub, cell) in cells.chunks_exact(Q8_0::CELL).enumerate() {
                 ahead.fetch(l, lines, M);
@@ -120,63 +122,58 @@ impl<'a> ScaledPanel<'a> {
             for j in 0..V {
                 scales[j] = Q8_0::scale(l, &[], cells, 0, v + j);
             }
-            let chains: &mut [Sums; M] = self.sums[row..].first_chunk_mut().expect("M rows");
-            let add = Add { l, scales, v, fresh: first == 0 };
+            let keep = Keep { l, scales, v, last: first + blocks == self.blocks };
             // One by one, so that each knows its row while it is compiled: else all sums go through memory.
-            add.to::<M, 0>(&sums, &x, chains);
-            add.to::<M, 1>(&sums, &x, chains);
-            add.to::<M, 2>(&sums, &x, chains);
-            add.to::<M, 3>(&sums, &x, chains);
-            add.to::<M, 4>(&sums, &x, chains);
-            add.to::<M, 5>(&sums, &x, chains);
+            keep.row::<M, 0>(&sums, &x, kept);
+            keep.row::<M, 1>(&sums, &x, kept);
+            keep.row::<M, 2>(&sums, &x, kept);
+            keep.row::<M, 3>(&sums, &x, kept);
+            keep.row::<M, 4>(&sums, &x, kept);
+            keep.row::<M, 5>(&sums, &x, kept);
         }
         M
     }
 }
 
 /// What is done with sums of products.
-struct Add<L: Products, const V: usize> {
+struct Keep<L: Products, const V: usize> {
     l: L,
+    /// Of the columns.
     scales: [L::V; V],
     /// The first vector of columns.
     v: usize,
-    /// Whether chains begin here.
-    fresh: bool,
+    /// Whether K ends here.
+    last: bool,
 }
 
-impl<L: Products, const V: usize> Add<L, V> {
-    /// Adds the sums of row `I`, if there is one, to its chains.
+impl<L: Products, const V: usize> Keep<L, V> {
+    /// Keeps the sums of row `I`, if there is one, for the next part, or what the last one makes of them.
     #[inline(always)]
-    fn to<const M: usize, const I: usize>(
+    fn row<const M: usize, const I: usize>(
         &self,
         sums: &[[L::Ints; V]; M],
         x: &[&[ScaledBlock]; M],
-        chains: &mut [Sums; M],
+        kept: &mut [Sums; M],
     ) {
         if I >= M {
             return;
         }
         let l = self.l;
         for j in 0..V {
-            let sum = l.ints_to_f32(sums[I][j]);
-            let chain = &mut chains[I].0[self.v + j];
-            add_scaled(l, sum, [self.scales[j], l.splat(x[I][0].scale)], self.fresh, chain);
+            let kept = &mut kept[I].0[self.v + j];
+            if self.last {
+                l.store(scaled(l, sums[I][j], [self.scales[j], l.splat(x[I][0].row.scale)]), kept);
+            } else {
+                *kept = l.bits_of_ints(sums[I][j]);
+            }
         }
     }
 }
 
-/// Adds the sum of a part, times the scales of its columns and of its row, to a chain or to the zero that it begins
-/// with.
+/// Sums of products times the scales of their columns and of their row.
 #[inline(always)]
-pub(super) fn add_scaled<L: Products>(
-    l: L,
-    sum: L::V,
-    scales: [L::V; 2],
-    fresh: bool,
-    chain: &mut [f32; LANES],
-) {
-    let before = if fresh { l.splat(0.0) } else { l.load(chain) };
-    l.store(l.mul_add(sum, l.mul(scales[0], scales[1]), before), chain);
+pub(super) fn scaled<L: Products>(l: L, sums: L::Ints, scales: [L::V; 2]) -> L::V {
+    l.mul(l.ints_to_f32(sums), l.mul(scales[0], scales[1]))
 }
 
 /// `sums` and the products of a cell's values with a block of each of `M` rows, `V` vectors of columns from `v` on.

@@ -1,110 +1,125 @@
 //! Panels of 8-bit weights with one scale for a row of the matrix, times many rows of signed bytes with one scale
 //! each, in tile registers.
 //!
-//! Inside a part products are summed as integers, exactly, and what follows is the chain of additions of
-//! `linear/scaled_rows.rs`: rows that are multiplied there are equal to the bit.
+//! A tile of the right side has its rows in as many cells, one behind the other in each: four elements of K for each
+//! column. So are the rows of the left side laid out, see [`ByteTiles`]. Sums are those of `linear/scaled_rows.rs`, to
+//! the bit: they are exact in any order.
 
-#![allow(clippy::needless_range_loop, reason = "small arrays that live in registers")]
-
-use std::mem::offset_of;
-
-use super::activations::{PART_BLOCKS, ScaledBlock};
+use super::activations::{ByteLine, ByteTiles, PART_BLOCKS, RowScale};
 use super::ahead::Ahead;
-use super::scaled_rows::{ScaledPanel, add_scaled};
-use crate::cpu::amx::bytes::{ByteSteps, ByteSums};
-use crate::cpu::amx::{Amx, Fetch, TILE_ROWS, Tiles};
+use super::job::Sums;
+use super::scaled_rows::scaled;
+use crate::cpu::amx::{Amx, Fetch, Shape, Steps, TILE_ROWS, Tiles};
 use crate::cpu::{Kernel, LANES, Products};
 use crate::packed::formats::{Format, PANEL, Q8_0};
 
-/// Rows that are multiplied together.
-const ROWS: usize = 2 * TILE_ROWS;
-/// Vectors of columns that are.
-const VECTORS: usize = 2;
+/// Steps of a part: a cell has as many rows.
+const STEPS: usize = 8;
+/// Bytes of a part of a panel.
+const PART: usize = PART_BLOCKS * Q8_0::CELL;
 
 /// A panel times many rows.
 pub(super) struct ScaledTiles<'a> {
     pub(super) amx: Amx,
-    pub(super) of: ScaledPanel<'a>,
+    /// Of `sums.len()` rows.
+    pub(super) x: ByteTiles<'a>,
+    /// Cells of Q8_0 whose columns have one scale in all of them.
+    pub(super) panel: &'a [u8],
+    /// What this thread will read next, most likely.
+    pub(super) next: &'a [u8],
+    pub(super) sums: &'a mut [Sums],
 }
 
 impl Kernel for ScaledTiles<'_> {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
-        let Self { amx, mut of } = self;
-        assert_eq!(of.x.len(), of.sums.len() * of.blocks);
-        let (mut tiles, mut sums) = (Tiles::new(amx), ByteSums::ZERO);
-        for first in (0..of.blocks).step_by(PART_BLOCKS) {
-            let (cells, mut ahead) = of.cells(first);
-            for row in (0..of.sums.len()).step_by(ROWS) {
-                let part = Part { first, cells, row };
-                part.run(l, &mut of, (&mut tiles, &mut sums), &mut ahead);
+        let Self { amx, x, panel, next, sums } = self;
+        let parts = panel.len().div_ceil(PART);
+        assert_eq!(x.rows.len(), sums.len());
+        assert_eq!(x.lines.len(), sums.len() * parts * STEPS);
+        let mut tiles = Tiles::new(amx);
+        for (index, cells) in panel.chunks(PART).enumerate() {
+            let next = if index + 1 < parts { &panel[(index + 1) * PART..] } else { next };
+            let step = PART.min(next.len()).div_ceil(STEPS);
+            let mut ahead = Ahead::of_part(next, PART, sums.len(), step);
+            let part = Part { index, parts, cells };
+            for row in (0..sums.len()).step_by(2 * TILE_ROWS) {
+                let rows = row..sums.len().min(row + 2 * TILE_ROWS);
+                let lines = &x.lines[rows.start * parts * STEPS..rows.end * parts * STEPS];
+                let sums = &mut sums[rows.clone()];
+                part.multiply(&mut tiles, lines, sums, &mut ahead);
+                if index + 1 == parts {
+                    scale(l, cells, &x.rows[rows], sums);
+                }
             }
         }
     }
 }
 
-/// Some cells of the panel, and up to 32 rows that meet them.
+/// Some cells of a panel, which all rows meet before any of them goes on.
 struct Part<'a> {
-    /// Cells before these.
-    first: usize,
+    index: usize,
+    /// How many there are.
+    parts: usize,
     cells: &'a [u8],
-    row: usize,
 }
 
 impl Part<'_> {
-    #[inline(always)]
-    fn run<L: Products>(
+    /// Goes on with the sums of up to two tiles of rows.
+    fn multiply(
         &self,
-        l: L,
-        of: &mut ScaledPanel<'_>,
-        (tiles, sums): (&mut Tiles, &mut ByteSums),
+        tiles: &mut Tiles,
+        lines: &[ByteLine],
+        sums: &mut [Sums],
         ahead: &mut Ahead,
     ) {
-        const { assert!(offset_of!(ScaledBlock, values) == 0) }
-        let rows = (of.sums.len() - self.row).min(ROWS);
-        let steps = self.cells.len() / Q8_0::CELL;
-        // From the first row's first block to the last row's last.
-        let x = &of.x[self.row * of.blocks + self.first..][..(rows - 1) * of.blocks + steps];
-        let lines = ahead.share(rows, VECTORS);
-        for v in (0..PANEL / LANES).step_by(VECTORS) {
-            let (next, lines) = ahead.take(steps, lines);
-            let work = ByteSteps {
-                steps,
-                left: x.as_ptr().cast(),
-                left_row: of.blocks * size_of::<ScaledBlock>(),
-                left_step: size_of::<ScaledBlock>(),
+        const { assert!(size_of::<Sums>() == PANEL * size_of::<i32>()) }
+        let first = sums.len().min(TILE_ROWS);
+        let second = sums.len() - first;
+        let rows = [first, if second > 0 { second } else { first }];
+        tiles.shape(Shape { rows, depth: self.cells.len() / Q8_0::CELL });
+        let (lines, behind) = lines.split_at(first * self.parts * STEPS);
+        let left = &lines[self.index * STEPS * first..][..STEPS * first];
+        let vectors = if second > 0 { 2 } else { 4 };
+        let fetched = ahead.share(sums.len(), vectors);
+        for v in (0..PANEL / LANES).step_by(vectors) {
+            let (next, lines) = ahead.take(STEPS, fetched);
+            let work = Steps {
+                count: STEPS,
+                left: left.as_ptr().cast(),
                 right: self.cells[Q8_0::SCALES + v * 4 * LANES..].as_ptr(),
-                right_step: Q8_0::CELL,
+                right_row: Q8_0::CELL,
+                sums: sums.as_mut_ptr().cast::<f32>().wrapping_add(v * LANES),
+                fresh: self.index == 0,
                 fetch: Fetch { next, lines },
             };
-            // SAFETY: `x` holds `steps` blocks of each row, which begin with their values, and the part as many
-            // cells, with eight rows of 256 bytes each behind the scales.
-            unsafe { tiles.bytes_two_by_two(rows, &work, sums) }
-            for j in 0..VECTORS {
-                self.add(l, of, v + j, [&sums.0[0][j], &sums.0[1][j]]);
+            // SAFETY: the shape was set; the slices hold all steps of their rows, each cell has eight rows of 256 bytes
+            // behind its scales, and `sums` the rows.
+            unsafe {
+                if second > 0 {
+                    let behind = &behind[self.index * STEPS * second..][..STEPS * second];
+                    tiles.bytes_two_by_two(&work, behind.as_ptr().cast());
+                } else {
+                    tiles.bytes_one_by_four(&work);
+                }
             }
         }
     }
+}
 
-    /// Adds sums of products to the chains of all rows, in vector `v` of the columns.
-    #[inline(always)]
-    fn add<L: Products>(
-        &self,
-        l: L,
-        of: &mut ScaledPanel<'_>,
-        v: usize,
-        tiles: [&[[i32; LANES]; TILE_ROWS]; 2],
-    ) {
-        let scale = Q8_0::scale(l, &[], self.cells, 0, v);
-        for (i, sums) in tiles.into_iter().flatten().enumerate().take(of.sums.len() - self.row) {
-            let row = self.row + i;
-            let x = &of.x[row * of.blocks + self.first];
-            // What the products have too much, for values are stored unsigned. Exact, as the sums are.
-            #[expect(clippy::cast_precision_loss, reason = "below 2^22")]
-            let offset = l.splat((Q8_0::OFFSET * x.sum) as f32);
-            let sum = l.sub(l.load_ints(sums), offset);
-            let scales = [scale, l.splat(x.scale)];
-            add_scaled(l, sum, scales, self.first == 0, &mut of.sums[row].0[v]);
+/// Sums of products to what they stand for.
+#[inline(always)]
+fn scale<L: Products>(l: L, cells: &[u8], rows: &[RowScale], sums: &mut [Sums]) {
+    let mut scales = [l.splat(0.0); PANEL / LANES];
+    for (v, scale) in scales.iter_mut().enumerate() {
+        *scale = Q8_0::scale(l, &[], cells, 0, v);
+    }
+    for (row, sums) in rows.iter().zip(sums) {
+        // What the products have too much, for values are stored unsigned.
+        let offset = l.splat_int(Q8_0::OFFSET.wrapping_mul(row.sum).wrapping_neg());
+        for (sums, scale) in sums.0.iter_mut().zip(scales) {
+            let exact = l.add_ints(l.ints_of_bits(sums), offset);
+            l.store(scaled(l, exact, [scale, l.splat(row.scale)]), sums);
         }
     }
 }

@@ -167,7 +167,7 @@ fn quantized_weights_meet_rows_of_bytes_exactly() {
 #[test]
 fn w8a8_gives_each_row_of_activations_one_scale() {
     let mut random = Random::new(11);
-    let (m, k, n) = (9, 11 * 32, 70);
+    let (m, k, n) = (41, 27 * 32, 70);
     let (packed, exact) = matrix(&mut random, Kind::W8A8, n, k);
     let mut x = random.floats(m * k);
     // Blocks of which some are far smaller than their row's largest element.
@@ -185,9 +185,12 @@ fn w8a8_gives_each_row_of_activations_one_scale() {
     let expected = portable::linear(&rounded, &exact, None).unwrap();
     let unrounded = portable::linear(&x, &exact, None).unwrap();
     assert!(relative_error(&unrounded, &expected) > 1e-3);
+    let anywhere = bits(&plain(Level::scalar(), &x, &packed, None));
     for level in Level::tested() {
-        let error = relative_error(&plain(level, &x, &packed, None), &expected);
+        let product = plain(level, &x, &packed, None);
+        let error = relative_error(&product, &expected);
         assert!(error < 1e-5, "{}: {error}", level.name());
+        assert_eq!(bits(&product), anywhere, "{}", level.name());
     }
 }
 
@@ -297,6 +300,7 @@ fn what_is_left_of_k_is_the_same_alone_and_in_any_batch() {
         (GgmlDType::Q5_1.into(), 9 * 32),
         (GgmlDType::Q6K.into(), 3 * 256),
         (Kind::W8A8, 13 * 32),
+        (Kind::W8A8, 37 * 32),
     ] {
         let (packed, _) = matrix(&mut random, kind, 70, k);
         let x = random.tensor((53, k));

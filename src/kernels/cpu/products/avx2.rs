@@ -138,8 +138,21 @@ impl<const DOTS: bool> Products for Avx2<DOTS> {
         unsafe { [_mm256_set1_epi32(x); 2] }
     }
     #[inline(always)]
+    fn ints_of_bits(self, x: &[f32; LANES]) -> Self::Ints {
+        both!(I => _mm256_loadu_si256(x.as_ptr().add(8 * I).cast()))
+    }
+    #[inline(always)]
+    fn bits_of_ints(self, x: Self::Ints) -> [f32; LANES] {
+        // SAFETY: both are sixty-four bytes of which every bit pattern is valid.
+        unsafe { std::mem::transmute::<[__m256i; 2], [f32; LANES]>(x) }
+    }
+    #[inline(always)]
     fn ints_to_f32(self, x: Self::Ints) -> Self::V {
         both!(I => _mm256_cvtepi32_ps(x[I]))
+    }
+    #[inline(always)]
+    fn add_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        both!(I => _mm256_add_epi32(a[I], b[I]))
     }
     #[inline(always)]
     fn load_bytes(self, x: &[u8; 4 * LANES]) -> Self::Bytes {

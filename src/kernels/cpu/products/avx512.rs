@@ -121,8 +121,21 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
         cpu!(_mm512_set1_epi32(x))
     }
     #[inline(always)]
+    fn ints_of_bits(self, x: &[f32; LANES]) -> Self::Ints {
+        cpu!(_mm512_loadu_si512(x.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn bits_of_ints(self, x: Self::Ints) -> [f32; LANES] {
+        // SAFETY: both are sixty-four bytes of which every bit pattern is valid.
+        unsafe { std::mem::transmute::<__m512i, [f32; LANES]>(x) }
+    }
+    #[inline(always)]
     fn ints_to_f32(self, x: Self::Ints) -> Self::V {
         cpu!(_mm512_cvtepi32_ps(x))
+    }
+    #[inline(always)]
+    fn add_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        cpu!(_mm512_add_epi32(a, b))
     }
     #[inline(always)]
     fn load_bytes(self, x: &[u8; 4 * LANES]) -> Self::Bytes {

@@ -142,6 +142,15 @@ impl<const EXTENSIONS: u8> Products for Neon<EXTENSIONS> {
         unsafe { [vdupq_n_s32(x); 4] }
     }
     #[inline(always)]
+    fn ints_of_bits(self, x: &[f32; LANES]) -> Self::Ints {
+        each!(I => vreinterpretq_s32_f32(vld1q_f32(x.as_ptr().add(4 * I))))
+    }
+    #[inline(always)]
+    fn bits_of_ints(self, x: Self::Ints) -> [f32; LANES] {
+        // SAFETY: both are sixty-four bytes of which every bit pattern is valid.
+        unsafe { std::mem::transmute::<[int32x4_t; 4], [f32; LANES]>(x) }
+    }
+    #[inline(always)]
     fn ints_to_f32(self, x: Self::Ints) -> Self::V {
         each!(I => vcvtq_f32_s32(x[I]))
     }

@@ -12,7 +12,7 @@ fn dot(acc: [i32; LANES], w: Bytes, x: Bytes) -> [i32; LANES] {
     let mut sums = acc;
     for (lane, sum) in sums.iter_mut().enumerate() {
         for i in 4 * lane..4 * lane + 4 {
-            *sum += i32::from(w[i]) * i32::from(x[i].cast_signed());
+            *sum = sum.wrapping_add(i32::from(w[i]) * i32::from(x[i].cast_signed()));
         }
     }
     sums
@@ -42,9 +42,22 @@ impl Products for Scalar {
         [x; LANES]
     }
     #[inline(always)]
-    #[expect(clippy::cast_precision_loss, reason = "sums of a block are below 2^24")]
+    fn ints_of_bits(self, x: &[f32; LANES]) -> Self::Ints {
+        x.map(|x| x.to_bits().cast_signed())
+    }
+    #[inline(always)]
+    fn bits_of_ints(self, x: Self::Ints) -> [f32; LANES] {
+        x.map(|x| f32::from_bits(x.cast_unsigned()))
+    }
+    #[inline(always)]
+    #[expect(clippy::cast_precision_loss, reason = "rounded to nearest, as every level does")]
     fn ints_to_f32(self, x: Self::Ints) -> Self::V {
         x.map(|x| x as f32)
+    }
+    #[inline(always)]
+    #[cfg(target_arch = "x86_64")]
+    fn add_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        std::array::from_fn(|i| a[i].wrapping_add(b[i]))
     }
     #[inline(always)]
     fn load_bytes(self, x: &Bytes) -> Self::Bytes {
