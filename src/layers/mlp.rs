@@ -212,6 +212,11 @@ impl Mlp {
         self.gate.as_ref().filter(|_| plain)
     }
 
+    /// Whether the last projection alone takes the inner rows, as they are.
+    fn down_alone(&self, adapters: LayerAdapters<'_>) -> bool {
+        self.inner_norm.is_none() && !adapters.change(&[Projection::Down])
+    }
+
     /// `y = mlp(x)`, or `residual + factor * y`, where nothing but an activation comes between the
     /// projections and there are kernels that go from one to the next.
     fn at_once(
@@ -220,7 +225,7 @@ impl Mlp {
         residual: Option<(&Tensor, f32)>,
         adapters: LayerAdapters<'_>,
     ) -> Result<Option<Tensor>> {
-        if self.inner_norm.is_some() || adapters.change(&[Projection::Down]) {
+        if !self.down_alone(adapters) {
             return Ok(None);
         }
         let Some(gate) = self.plain_gate(adapters) else { return Ok(None) };
@@ -239,10 +244,10 @@ impl Mlp {
             return self.activate(&adapters.add(Projection::Up, x, self.up.forward(x)?, 1.0)?);
         };
         if let Some(gate) = self.plain_gate(adapters) {
-            let dtype = if self.inner_norm.is_some() || adapters.change(&[Projection::Down]) {
-                DType::F32
-            } else {
+            let dtype = if self.down_alone(adapters) {
                 self.down.input_type(x.rows()?)
+            } else {
+                DType::F32
             };
             return Linear::normed_gated_as(dtype, self.gating, [gate, &self.up], x);
         }

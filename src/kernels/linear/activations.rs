@@ -14,8 +14,8 @@ use sconce_blocks::Kind;
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use self::quantized::ByteTiles;
-pub(super) use self::quantized::{Block, ByteLine, PART_BLOCKS, RowScale, ScaledBlock};
-use self::quantized::{GROUPS, QuantizeRow, ScaleRow, ScaleTiles};
+pub(super) use self::quantized::{Block, ByteLine, GROUPS, PART_BLOCKS, RowScale, ScaledBlock};
+use self::quantized::{QuantizeRow, ScaleRow, ScaleTiles};
 use self::rounded::{CutTiles, RoundRow, RoundRowWide};
 pub(super) use self::rounded::{TILE_ROWS, TILE_STEP, place_in_tiles};
 use crate::cpu::{Element, Level};

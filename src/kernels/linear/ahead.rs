@@ -15,7 +15,7 @@ pub(super) const PART: usize = 16 << 10;
 /// fetches as small a share.
 const FEW: usize = 2;
 /// Bytes of a cache line.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// What is still to be fetched of the next part.
 pub(super) struct Ahead {

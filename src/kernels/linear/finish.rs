@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::activations::{TILE_STEP, place_in_tiles};
+use super::ahead::LINE;
 use super::args::Layer;
 use super::job::{Finish, Job, Output, Sums};
 use crate::cpu::{Element, Kernel, LANES, Lanes, Products, load_tail};
@@ -166,7 +167,6 @@ impl FinishPanel<'_> {
 /// Asks for the lines of a panel's elements of a row, from the first on.
 #[inline(always)]
 fn fetch_row<L: Lanes, T>(l: L, first: *const T) {
-    const LINE: usize = 64;
     for line in 0..(PANEL * size_of::<T>()).div_ceil(LINE) {
         l.prefetch(first.wrapping_byte_add(LINE * line));
     }

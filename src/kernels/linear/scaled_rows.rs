@@ -13,7 +13,7 @@
     reason = "tiles are small arrays that live in registers, and are indexed as in the formula"
 )]
 
-use super::activations::ScaledBlock;
+use super::activations::{GROUPS, ScaledBlock};
 use super::ahead::Ahead;
 use super::job::Sums;
 use crate::cpu::{Kernel, LANES, Products};
@@ -185,7 +185,7 @@ fn add_products<L: Products, const M: usize, const V: usize>(
     v: usize,
     mut sums: [[L::Ints; V]; M],
 ) -> [[L::Ints; V]; M] {
-    for group in 0..8 {
+    for group in 0..GROUPS {
         if M > 1 {
             l.barrier();
         }

@@ -5,7 +5,7 @@
 //! column. So are the rows of the left side laid out, see [`ByteTiles`]. Sums are those of `linear/scaled_rows.rs`, to
 //! the bit: they are exact in any order.
 
-use super::activations::{ByteLine, ByteTiles, PART_BLOCKS, RowScale};
+use super::activations::{ByteLine, ByteTiles, GROUPS, PART_BLOCKS, RowScale};
 use super::ahead::Ahead;
 use super::job::Sums;
 use super::scaled_rows::scaled;
@@ -13,8 +13,8 @@ use crate::cpu::amx::{Amx, Fetch, Shape, Steps, TILE_ROWS, Tiles};
 use crate::cpu::{Kernel, LANES, Products};
 use crate::packed::formats::{Format, PANEL, Q8_0};
 
-/// Steps of a part: a cell has as many rows.
-const STEPS: usize = 8;
+/// Steps of a part: a cell has a row for each group.
+const STEPS: usize = GROUPS;
 /// Bytes of a part of a panel.
 const PART: usize = PART_BLOCKS * Q8_0::CELL;
 

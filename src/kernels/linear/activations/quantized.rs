@@ -4,7 +4,7 @@ use crate::cpu::{Kernel, LANES, Products};
 use crate::packed::formats::SUB_BLOCK;
 
 /// Groups of four elements of a block.
-pub(super) const GROUPS: usize = 8;
+pub(crate) const GROUPS: usize = 8;
 
 /// 32 elements of a row: `scale * values`.
 #[derive(Clone, Copy)]

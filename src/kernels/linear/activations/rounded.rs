@@ -76,9 +76,11 @@ impl<T: Element> Kernel for CutTiles<'_, T> {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
         let rows = self.x.len() / self.k.max(1);
+        let width = self.k.next_multiple_of(TILE_STEP);
         for (r, row) in self.x.chunks_exact(self.k.max(1)).enumerate() {
             for (step, row) in row.chunks(TILE_STEP).enumerate() {
-                let out = &mut self.out[(step * rows + r) * TILE_STEP..][..TILE_STEP];
+                let place = place_in_tiles(rows, width, r, step * TILE_STEP);
+                let out = &mut self.out[place..][..TILE_STEP];
                 for (v, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
                     let row = row.get(v * LANES..).unwrap_or_default();
                     let lanes = match row.first_chunk::<LANES>() {
