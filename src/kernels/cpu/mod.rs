@@ -10,6 +10,7 @@
 //!
 //! Shape of the idea: the vector trait of memchr, and the token types of pulp.
 
+pub(super) use caches::nearest_alone;
 pub(super) use lanes::{Element, Kernel, LANES, Lanes, Products, load_tail};
 pub use level::Level;
 #[cfg(target_arch = "x86_64")]
@@ -21,6 +22,7 @@ pub(super) mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod caches;
 mod lanes;
 mod level;
 pub(super) mod math;

@@ -287,13 +287,6 @@ impl<const EXTENSIONS: u8> Lanes for Neon<EXTENSIONS> {
         }
     }
     #[inline(always)]
-    fn prefetch_once<T>(self, at: *const T) {
-        // SAFETY: prefetching is a hint, which faults at no address.
-        unsafe {
-            asm!("prfm pldl1strm, [{}]", in(reg) at, options(readonly, nostack, preserves_flags));
-        }
-    }
-    #[inline(always)]
     fn sum(self, v: Self::V) -> f32 {
         // SAFETY: the token proves the feature.
         unsafe {

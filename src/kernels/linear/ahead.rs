@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::cpu::{LANES, Products};
+use crate::cpu::{LANES, Products, nearest_alone};
 use crate::packed::formats::PANEL;
 
 /// Bytes of a part of a panel: with the next one, what stays in the first-level cache.
@@ -23,6 +23,8 @@ pub(super) struct Ahead {
     end: *const u8,
     lines_each_step: usize,
     rows: usize,
+    /// Whether what is read once goes to the nearest cache alone.
+    nearest_alone: bool,
 }
 
 impl Ahead {
@@ -38,7 +40,8 @@ impl Ahead {
     pub(super) fn of_part(next: &[u8], part: usize, rows: usize, step: usize) -> Self {
         let next = &next[..next.len().min(part)];
         let Range { start, end } = next.as_ptr_range();
-        Self { next: start, end, lines_each_step: step.div_ceil(LINE), rows }
+        let lines_each_step = step.div_ceil(LINE);
+        Self { next: start, end, lines_each_step, rows, nearest_alone: nearest_alone() }
     }
 
     /// Lines that a tile of `rows` rows and `vectors` vectors of columns fetches at each step: its
@@ -53,7 +56,7 @@ impl Ahead {
     pub(super) fn fetch<L: Products>(&mut self, l: L, lines: usize, rows: usize) {
         for _ in 0..lines {
             if self.next < self.end {
-                if rows <= FEW {
+                if rows <= FEW && self.nearest_alone {
                     l.prefetch_once(self.next);
                 } else {
                     l.prefetch(self.next);
