@@ -348,40 +348,37 @@ impl Tiles {
         unsafe { one_by_four!("tdpbsud", "256", work, rows) }
     }
 
-    /// Sums of products of signed bytes, of four pairs of tiles: `sums [4][rows][16]`. Rows of the
-    /// left side are `left_row` bytes apart, those of the right side 256.
+    /// Sums of products of signed bytes, of one tile of the left side with four neighbours of the right side:
+    /// `sums [4][rows][16]`. Rows of the left side are `left_row` bytes apart, those of the right side 256.
     ///
     /// # Safety
     ///
     /// The registers have a shape with as many first as second rows, all tiles of its depth are
     /// readable, and 64 rows of sums writable.
-    pub(crate) unsafe fn bytes_four(
+    pub(crate) unsafe fn bytes_by_four(
         &mut self,
-        left: [*const u8; 4],
+        left: *const u8,
         left_row: usize,
-        right: [*const u8; 4],
+        right: *const u8,
         sums: *mut i32,
     ) {
         let rows = self.shape.map_or(0, |shape| shape.rows[0]);
         // SAFETY: the caller's promise.
         unsafe {
             asm!(
+                "tileloadd tmm4, [{left} + {left_row}]",
+                "tileloadd tmm6, [{right} + {panel_row}]",
                 "tilezero tmm0",
-                "tileloadd tmm4, [{left0} + {left_row}]",
-                "tileloadd tmm6, [{right0} + {panel_row}]",
                 "tdpbssd tmm0, tmm4, tmm6",
+                "tileloadd tmm7, [{right} + {panel_row} + 64]",
                 "tilezero tmm1",
-                "tileloadd tmm5, [{left1} + {left_row}]",
-                "tileloadd tmm7, [{right1} + {panel_row}]",
-                "tdpbssd tmm1, tmm5, tmm7",
+                "tdpbssd tmm1, tmm4, tmm7",
+                "tileloadd tmm6, [{right} + {panel_row} + 128]",
                 "tilezero tmm2",
-                "tileloadd tmm4, [{left2} + {left_row}]",
-                "tileloadd tmm6, [{right2} + {panel_row}]",
                 "tdpbssd tmm2, tmm4, tmm6",
+                "tileloadd tmm7, [{right} + {panel_row} + 192]",
                 "tilezero tmm3",
-                "tileloadd tmm5, [{left3} + {left_row}]",
-                "tileloadd tmm7, [{right3} + {panel_row}]",
-                "tdpbssd tmm3, tmm5, tmm7",
+                "tdpbssd tmm3, tmm4, tmm7",
                 "tilestored [{sums} + {row}], tmm0",
                 "add {sums}, {tile}",
                 "tilestored [{sums} + {row}], tmm1",
@@ -389,21 +386,15 @@ impl Tiles {
                 "tilestored [{sums} + {row}], tmm2",
                 "add {sums}, {tile}",
                 "tilestored [{sums} + {row}], tmm3",
-                left0 = in(reg) left[0],
-                left1 = in(reg) left[1],
-                left2 = in(reg) left[2],
-                left3 = in(reg) left[3],
-                right0 = in(reg) right[0],
-                right1 = in(reg) right[1],
-                right2 = in(reg) right[2],
-                right3 = in(reg) right[3],
+                left = in(reg) left,
+                right = in(reg) right,
                 left_row = in(reg) left_row,
                 panel_row = in(reg) PANEL_ROW,
                 row = in(reg) TILE_ROW,
                 sums = inout(reg) sums => _,
                 tile = in(reg) rows * TILE_ROW,
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                out("tmm4") _, out("tmm6") _, out("tmm7") _,
                 options(nostack),
             );
         }

@@ -260,7 +260,6 @@ pub(crate) trait Products: Lanes {
     }
     /// Each byte less `offset`, wrapping around.
     #[inline(always)]
-    #[cfg(target_arch = "x86_64")]
     fn less(self, x: Self::Bytes, offset: u8) -> Self::Bytes {
         self.load_bytes(&self.bytes_to_array(x).map(|x| x.wrapping_sub(offset)))
     }

@@ -30,8 +30,8 @@ mod rounded;
 const PARALLEL_FROM: usize = 1 << 14;
 /// Rows of one chunk.
 const CHUNK_ROWS: usize = 8;
-/// Rows from which on products of bytes are faster in tile registers than in lanes.
-pub(super) const TILES_FROM: usize = 32;
+/// Rows from which on products of rows with one scale are faster in tile registers than in lanes.
+const TILES_FROM: usize = 32;
 
 /// Rows `[m, k]` as they are given.
 #[derive(Clone, Copy)]

@@ -8,9 +8,9 @@ use candle_core::quantized::GgmlDType;
 use half::bf16;
 use sconce_blocks::Kind;
 
-use super::activations::{Activations, Form, TILE_ROWS};
 #[cfg(target_arch = "x86_64")]
-use super::activations::{TILE_STEP, TILES_FROM};
+use super::activations::TILE_STEP;
+use super::activations::{Activations, Form, TILE_ROWS};
 use super::args::Layer;
 #[cfg(target_arch = "x86_64")]
 use super::block_tiles::TileBlocks;
@@ -240,7 +240,7 @@ fn product(
             let x = &x.bytes()[rows.start * blocks..rows.end * blocks];
             let format = PhantomData;
             #[cfg(target_arch = "x86_64")]
-            if let Some(tiled) = level.tiles().filter(|_| rows.len() >= TILES_FROM) {
+            if let Some(tiled) = level.tiles().filter(|_| TileBlocks::<F>::are_faster(rows.len())) {
                 let amx = tiled.amx;
                 tiled.run(TileBlocks::<F> { amx, x, blocks, panel: bytes, next, sums, format });
                 return;

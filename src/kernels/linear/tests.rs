@@ -298,6 +298,7 @@ fn what_is_left_of_k_is_the_same_alone_and_in_any_batch() {
         (GgmlDType::F32.into(), 77),
         (GgmlDType::Q8_0.into(), 13 * 32),
         (GgmlDType::Q5_1.into(), 9 * 32),
+        (GgmlDType::Q4K.into(), 3 * 256),
         (GgmlDType::Q6K.into(), 3 * 256),
         (Kind::W8A8, 13 * 32),
         (Kind::W8A8, 37 * 32),

@@ -40,13 +40,13 @@ impl Unpacked {
 
     /// The sub-block `sub` of a cell that begins with `head`.
     #[inline(always)]
-    fn fill<F: Format, L: Products>(&mut self, l: L, head: &[u8], sub: &[u8]) {
+    fn fill<F: Format, L: Products, const SIGNED: bool>(&mut self, l: L, head: &[u8], sub: &[u8]) {
         let values = &sub[F::SCALES..][..F::Values::BYTES];
         // One by one, so that each knows its group while it is compiled.
-        self.pair::<F, L>(l, values, 0);
-        self.pair::<F, L>(l, values, 1);
-        self.pair::<F, L>(l, values, 2);
-        self.pair::<F, L>(l, values, 3);
+        self.pair::<F, L, SIGNED>(l, values, 0);
+        self.pair::<F, L, SIGNED>(l, values, 1);
+        self.pair::<F, L, SIGNED>(l, values, 2);
+        self.pair::<F, L, SIGNED>(l, values, 3);
         for v in 0..PANEL / LANES {
             for half in 0..F::HALVES {
                 let scale = F::scale(l, head, sub, half, v);
@@ -58,31 +58,29 @@ impl Unpacked {
         }
     }
 
-    /// Takes the kind's offset off all values, which are signed then.
     #[inline(always)]
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn make_signed<F: Format, L: Products>(&mut self, l: L) {
-        if let Ok(offset @ 1..) = u8::try_from(F::OFFSET) {
-            for values in self.values.as_flattened_mut() {
-                *values = l.bytes_to_array(l.less(l.load_bytes(values), offset));
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn pair<F: Format, L: Products>(&mut self, l: L, values: &[u8], pair: usize) {
+    fn pair<F: Format, L: Products, const SIGNED: bool>(
+        &mut self,
+        l: L,
+        values: &[u8],
+        pair: usize,
+    ) {
         let [first, second] = pair_groups::<F::Values>(pair);
         for v in 0..PANEL / LANES {
-            let bytes = F::Values::load_pair(l, values, pair, v);
+            let mut bytes = F::Values::load_pair(l, values, pair, v);
+            if SIGNED && let Ok(offset @ 1..) = u8::try_from(F::OFFSET) {
+                bytes = bytes.map(|bytes| l.less(bytes, offset));
+            }
             self.values[first][v] = l.bytes_to_array(bytes[0]);
             self.values[second][v] = l.bytes_to_array(bytes[1]);
         }
     }
 }
 
-/// Takes all cells of a part apart, and gives their sub-blocks in ascending K.
+/// Takes all cells of a part apart, and gives their sub-blocks in ascending K: values with the kind's offset, or, where
+/// they are to be signed, without it.
 #[inline(always)]
-pub(super) fn unpack<'a, F: Format, L: Products>(
+pub(super) fn unpack<'a, F: Format, L: Products, const SIGNED: bool>(
     l: L,
     cells: &[u8],
     room: &'a mut [Unpacked; UNPACKED],
@@ -92,7 +90,7 @@ pub(super) fn unpack<'a, F: Format, L: Products>(
     for (cell, weights) in cells.chunks_exact(F::CELL).zip(weights.chunks_exact_mut(F::SUBS)) {
         let (head, subs) = cell.split_at(F::HEAD);
         for (sub, weights) in subs.chunks_exact(F::SUB).zip(weights) {
-            weights.fill::<F, L>(l, head, sub);
+            weights.fill::<F, L, SIGNED>(l, head, sub);
         }
     }
     weights
