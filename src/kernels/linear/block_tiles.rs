@@ -40,9 +40,9 @@ pub(super) struct TileBlocks<'a, F> {
     pub(super) format: PhantomData<F>,
 }
 
-/// Tiles of sums, `[TOGETHER][VECTORS][rows][16]`.
+/// Tiles of sums of each sub-block, `[VECTORS][rows][16]`.
 #[repr(C, align(64))]
-struct TileSums([[i32; LANES]; TOGETHER * VECTORS * TILE_ROWS]);
+struct TileSums([[[i32; LANES]; VECTORS * TILE_ROWS]; TOGETHER]);
 
 impl<F: Format> TileBlocks<'_, F> {
     /// Whether so many rows are multiplied sooner here than in lanes.
@@ -59,11 +59,11 @@ impl<F: Format> Kernel for TileBlocks<'_, F> {
         let mut tiles = Tiles::new(amx);
         #[expect(clippy::large_stack_arrays, reason = "half of the first-level cache")]
         let mut room = [Unpacked::ZERO; UNPACKED];
-        let mut products = TileSums([[0; LANES]; TOGETHER * VECTORS * TILE_ROWS]);
+        let mut products = TileSums([[[0; LANES]; VECTORS * TILE_ROWS]; TOGETHER]);
         let (mut first, mut rest) = (0, self.panel);
         while !rest.is_empty() {
             let (cells, behind) = rest.split_at((UNPACKED / F::SUBS * F::CELL).min(rest.len()));
-            let weights = &*unpack::<F, L, true>(l, cells, &mut room);
+            let weights = unpack::<F, L, true>(l, cells, &mut room);
             let next = if behind.is_empty() { self.next } else { behind };
             let mut ahead = Ahead::of(next, sums.len(), F::SUB);
             for row in (0..sums.len()).step_by(TILE_ROWS) {
@@ -101,14 +101,13 @@ impl Run<'_> {
     fn multiply(&self, tiles: &mut Tiles, sums: &mut TileSums) {
         const { assert!(offset_of!(Block, values) == 0) }
         let row = self.blocks * size_of::<Block>();
-        for (i, weights) in self.weights.iter().enumerate() {
+        for (i, (weights, sums)) in self.weights.iter().zip(&mut sums.0).enumerate() {
             let left = self.x[i..].as_ptr().cast();
             let right = weights.values.as_ptr().cast();
-            let sums = sums.0[i * VECTORS * TILE_ROWS..].as_mut_ptr().cast();
             // SAFETY: the shape has the rows of `x`, which are `blocks` blocks apart; tiles lie in the values
             // of their blocks, and in the groups of their sub-block; `sums` has room for four tiles of
-            // sixteen rows from there on.
-            unsafe { tiles.bytes_by_four(left, row, right, sums) }
+            // sixteen rows.
+            unsafe { tiles.bytes_by_four(left, row, right, sums.as_mut_ptr().cast()) }
         }
     }
 
@@ -145,11 +144,9 @@ impl Run<'_> {
                 let mut acc = if self.fresh { l.splat(0.0) } else { l.load(chain) };
                 for n in 0..N {
                     let (row_scale, scale) = (l.splat(x[n].scale), scales[n][v]);
-                    // SAFETY: `rows` are at most those of a tile, as its shape says, and there are `TOGETHER`
-                    // times `VECTORS` tiles.
-                    let sum = unsafe {
-                        products.0.get_unchecked(n * VECTORS * TILE_ROWS + v * rows + row)
-                    };
+                    // SAFETY: `rows` are at most those of a tile, as its shape says, and there are `VECTORS`
+                    // tiles.
+                    let sum = unsafe { products.0[n].get_unchecked(v * rows + row) };
                     let sum = l.load_ints(sum);
                     acc = if F::MINS {
                         let both = l.mul_add(scale, sum, l.mul(mins[n][v], l.splat(x[n].sum)));

@@ -79,7 +79,7 @@ impl<F: Format> BlockPanel<'_, F> {
         let (mut first, mut rest) = (0, self.panel);
         while !rest.is_empty() {
             let (cells, behind) = rest.split_at((UNPACKED / F::SUBS * F::CELL).min(rest.len()));
-            let weights = &*unpack::<F, L, false>(l, cells, &mut room);
+            let weights = unpack::<F, L, false>(l, cells, &mut room);
             let next = if behind.is_empty() { self.next } else { behind };
             let ahead = Ahead::of(next, self.sums.len(), F::SUB);
             let (x, blocks) = (self.x, self.blocks);

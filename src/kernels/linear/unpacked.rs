@@ -9,14 +9,12 @@
     reason = "tiles are small arrays that live in registers, and are indexed as in the formula"
 )]
 
-use super::activations::Block;
+use super::activations::{Block, GROUPS};
 use super::ahead::Ahead;
 use super::job::Sums;
 use crate::cpu::{LANES, Products};
 use crate::packed::formats::{Format, PANEL, Values, pair_groups};
 
-/// Groups of four values in a sub-block.
-const GROUPS: usize = 8;
 /// Sub-blocks of a part that is taken apart: what stays in the first-level cache.
 pub(super) const UNPACKED: usize = 8;
 
@@ -84,7 +82,7 @@ pub(super) fn unpack<'a, F: Format, L: Products, const SIGNED: bool>(
     l: L,
     cells: &[u8],
     room: &'a mut [Unpacked; UNPACKED],
-) -> &'a mut [Unpacked] {
+) -> &'a [Unpacked] {
     let count = cells.len() / F::CELL * F::SUBS;
     let weights = &mut room[..count];
     for (cell, weights) in cells.chunks_exact(F::CELL).zip(weights.chunks_exact_mut(F::SUBS)) {
