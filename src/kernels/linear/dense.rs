@@ -15,6 +15,9 @@ use crate::packed::formats::PANEL;
 
 /// Rows from which on a part of a panel is widened to f32 once, and not by each tile.
 const WIDEN_FROM: usize = 6;
+/// Steps between which nothing is fetched ahead: with the bookkeeping of it at each step, rows' addresses don't stay
+/// in registers, which takes longer than products of 256-bit vectors do.
+const UNROLLED: usize = 4;
 /// Elements of K in a part that is widened: 16 KiB of f32.
 const WIDENED: usize = PART / size_of::<[f32; PANEL]>();
 
@@ -260,20 +263,21 @@ impl<S: Step> Part<'_, S> {
                     }
                 }
             }
-            for (step, columns) in self.weights.iter().enumerate() {
-                let columns: &[[S::Weight; LANES]] = columns.as_chunks().0;
-                let mut w = [S::load(l, &columns[v]); V];
-                for j in 1..V {
-                    w[j] = S::load(l, &columns[v + j]);
-                }
-                self.ahead.fetch(l, lines, M);
-                for i in 0..M {
+            let (unrolled, rest) = self.weights.as_chunks::<UNROLLED>();
+            for (i, steps) in unrolled.iter().enumerate() {
+                self.ahead.fetch(l, UNROLLED * lines, M);
+                for j in 0..UNROLLED {
                     // SAFETY: every slice of `x` has one element per step.
-                    let x = S::splat(l, unsafe { *x[i].get_unchecked(step) });
-                    for j in 0..V {
-                        acc[i][j] = S::add(l, acc[i][j], w[j], x);
-                    }
+                    acc = unsafe {
+                        add_step::<S, L, M, V>(l, &steps[j], v, &x, UNROLLED * i + j, acc)
+                    };
                 }
+            }
+            for (i, weights) in rest.iter().enumerate() {
+                self.ahead.fetch(l, lines, M);
+                let step = self.weights.len() - rest.len() + i;
+                // SAFETY: as above.
+                acc = unsafe { add_step::<S, L, M, V>(l, weights, v, &x, step, acc) };
             }
             for i in 0..M {
                 for j in 0..V {
@@ -283,4 +287,33 @@ impl<S: Step> Part<'_, S> {
         }
         M
     }
+}
+
+/// `acc` and the products of one step, whose activations are those at `step` of each row of `x`.
+///
+/// # Safety
+///
+/// Each row of `x` has more than `step` elements.
+#[inline(always)]
+unsafe fn add_step<S: Step, L: Products, const M: usize, const V: usize>(
+    l: L,
+    weights: &[S::Weight; PANEL],
+    v: usize,
+    x: &[&[S::Activation]; M],
+    step: usize,
+    mut acc: [[L::V; V]; M],
+) -> [[L::V; V]; M] {
+    let columns: &[[S::Weight; LANES]] = weights.as_chunks().0;
+    let mut w = [S::load(l, &columns[v]); V];
+    for j in 1..V {
+        w[j] = S::load(l, &columns[v + j]);
+    }
+    for i in 0..M {
+        // SAFETY: the caller's promise.
+        let x = S::splat(l, unsafe { *x[i].get_unchecked(step) });
+        for j in 0..V {
+            acc[i][j] = S::add(l, acc[i][j], w[j], x);
+        }
+    }
+    acc
 }
