@@ -21,3 +21,30 @@ pub(crate) fn nearest_alone() -> bool {
 pub(crate) const fn nearest_alone() -> bool {
     false
 }
+
+/// Asks for the first lines of all pages that begin in the `bytes` from `from` on. Intel's prefetchers stop where a page
+/// of 4 KiB ends, and go on once a few lines of the next one have been asked for: asked for early, memory is read up to
+/// 15 percent faster. Other CPUs were not measured, and are not asked.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn open_pages(from: *const u8, bytes: usize) {
+    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+
+    /// Bytes of a page, and of the lines that are asked for.
+    const PAGE: usize = 4096;
+    const LINES: std::ops::Range<usize> = 0..3 * 64;
+
+    if nearest_alone() {
+        return;
+    }
+    let first = from.align_offset(PAGE);
+    for page in (first..bytes).step_by(PAGE) {
+        for line in LINES.step_by(64) {
+            // SAFETY: every CPU of this kind has the instruction, which takes any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(page + line).cast()) };
+        }
+    }
+}
+
+/// Nothing: only CPUs of Intel were measured.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const fn open_pages(_: *const u8, _: usize) {}

@@ -10,7 +10,7 @@
 //!
 //! Shape of the idea: the vector trait of memchr, and the token types of pulp.
 
-pub(super) use caches::nearest_alone;
+pub(super) use caches::{nearest_alone, open_pages};
 pub(super) use lanes::{Element, Kernel, LANES, Lanes, Products, load_tail};
 pub use level::Level;
 #[cfg(target_arch = "x86_64")]

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::cpu::{LANES, Products, nearest_alone};
+use crate::cpu::{LANES, Products, nearest_alone, open_pages};
 use crate::packed::formats::PANEL;
 
 /// Bytes of a part of a panel: with the next one, what stays in the first-level cache.
@@ -40,6 +40,7 @@ impl Ahead {
     pub(super) fn of_part(next: &[u8], part: usize, rows: usize, step: usize) -> Self {
         let next = &next[..next.len().min(part)];
         let Range { start, end } = next.as_ptr_range();
+        open_pages(start.wrapping_add(part), next.len());
         let lines_each_step = step.div_ceil(LINE);
         Self { next: start, end, lines_each_step, rows, nearest_alone: nearest_alone() }
     }
