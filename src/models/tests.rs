@@ -240,7 +240,9 @@ fn what_is_not_implemented_is_refused_with_what_is() {
             // One of them routes to one expert alone.
             "num_experts_per_tok": if *name == "ZayaForCausalLM" { 1 } else { 2 },
             "moe_intermediate_size": 64, "shared_expert_intermediate_size": 8,
-            "kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
+            "kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "v_head_dim": 8,
+            // One of them rotates nothing.
+            "qk_rope_head_dim": if name.starts_with("Glm5Next") { 0 } else { 4 },
             "num_heads": 1, "n_groups": 1, "mamba_n_heads": 1, "n_mamba_heads": 1,
             "hybrid_override_pattern": "M*--",
             // Of MiniCPM-V, whose decoder follows from it.

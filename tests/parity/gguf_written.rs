@@ -90,7 +90,7 @@ fn cases() -> Vec<(String, Changes)> {
 }
 
 /// Fixtures as they are whose folders no file can say, and what the reason names.
-const REFUSED: [(&str, &str); 106] = [
+const REFUSED: [(&str, &str); 107] = [
     ("apertus1p5", "no GGUF architecture"),
     ("aria", "no GGUF architecture"),
     ("axk1", "no GGUF architecture"),
@@ -132,6 +132,7 @@ const REFUSED: [(&str, &str); 106] = [
     ("gemma4_experts", "several sizes"),
     ("gemma4_shared", "several sizes"),
     ("gemma4_unified", "several sizes"),
+    ("glm5_next_sparse", "no GGUF architecture"),
     ("gpt2", "scale"),
     ("gpt_big_code_heads", "num_kv_heads"),
     ("gpt_neo", "no GGUF architecture"),

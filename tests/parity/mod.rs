@@ -46,10 +46,11 @@ pub(crate) mod sounds;
 mod stages;
 
 /// Models that a GPU computes up to a length only.
-const ON_CPU_ALONE: [&str; 7] = [
+const ON_CPU_ALONE: [&str; 8] = [
     "axk2",
     "deepseek_v32_sparse",
     "dots3_note",
+    "glm5_next_sparse",
     "glm_moe_dsa_sparse",
     "hy_v4",
     "minimax_m3_conditional",
@@ -129,6 +130,7 @@ pub(crate) const MODELS: &[&str] = &[
     "glm4",
     "glm4_moe",
     "glm4_moe_lite",
+    "glm5_next_sparse",
     "glm_moe_dsa",
     "glm_moe_dsa_sparse",
     "gpt2",

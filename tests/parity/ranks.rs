@@ -39,6 +39,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("falcon_h1", "recurrent layers"),
     ("falcon_h1_norm", "recurrent layers"),
     ("falcon_mamba", "recurrent layers"),
+    ("glm5_next_sparse", "recurrent layers"),
     ("granite_hybrid", "recurrent layers"),
     ("granite_hybrid_moe", "recurrent layers"),
     ("jamba", "recurrent layers"),

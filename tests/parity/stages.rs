@@ -18,6 +18,7 @@ use super::{models, open, prompt};
 const WHOLE: &[(&str, &str)] = &[
     ("gemma4_shared", "layers with embeddings of their own"),
     ("gemma3n", "embeddings of their own"),
+    ("glm5_next_sparse", "streams of hidden states"),
     ("hy_v4", "streams of hidden states"),
     ("zaya", "routers that remember others"),
     ("dory", "gone through again"),

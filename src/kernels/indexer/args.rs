@@ -1,6 +1,6 @@
 //! What is asked of the indexer, and what it says.
 
-use candle_core::{Device, Tensor};
+use candle_core::{Device, Result, Tensor};
 
 use crate::backend::Backend;
 use crate::step::Step;
@@ -31,6 +31,22 @@ pub struct IndexKeys<'a> {
     pub first: usize,
     /// Elements of a key.
     pub dim: usize,
+    /// What makes one key of those of several tokens; `None`: each token is chosen by its own.
+    pub pools: Option<KeyPools<'a>>,
+}
+
+/// What makes one key of those of several tokens. Each token's gates lie behind its key in the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyPools<'a> {
+    /// `[P, D]`: what is added to the gates of each of a pool's `P` tokens.
+    pub offsets: &'a Tensor,
+}
+
+impl KeyPools<'_> {
+    /// Tokens of a pool.
+    pub(super) fn size(self) -> Result<usize> {
+        self.offsets.dim(0)
+    }
 }
 
 /// The tokens that each query of a step sees.

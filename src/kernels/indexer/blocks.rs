@@ -170,14 +170,14 @@ impl<S: Stored> Chooser for Blocks<'_, S> {
     }
 
     fn score(&self, query: Query<'_>, blocks: Range<usize>, out: &mut [f32]) {
-        let Query { row, seen, table } = query;
+        let Query { row, seen, table, .. } = query;
         let Call { level, queries, heads, dim, stored, choice, .. } = *self.call;
         let own = &queries[row * heads * dim..(row + 1) * heads * dim];
         let (keys, pages) = (self.keys, choice.size / KV_BLOCK);
         level.run(Scores { own, dim, keys, stored, table, pages, seen, blocks, out });
     }
 
-    fn choose(&self, scores: &[f32]) -> Vec<Vec<u32>> {
+    fn choose(&self, _: Query<'_>, scores: &[f32]) -> Vec<Vec<u32>> {
         let Call { heads, choice: BlockChoice { count, local, .. }, .. } = *self.call;
         let blocks = scores.len() / heads;
         let of_head = |head: usize| {

@@ -1,5 +1,4 @@
-//! Scores of tokens on the CPU. The heads lie along the lanes, so that a score is one chain of additions for each
-//! head and the sum of one vector: the same whatever else is computed.
+//! The choice of tokens by their own scores, on the CPU.
 
 use std::ops::Range;
 
@@ -8,11 +7,13 @@ use float8::F8E4M3;
 use half::{bf16, f16};
 
 use super::args::{IndexKeys, IndexQueries, NAME, SelectedTokens};
+use super::pools::Pools;
 use super::queries::{Chooser, Query, best, chosen_rows};
+use super::scoring::{Heads, StoredKeys, scores};
 use crate::cache::KV_BLOCK;
 use crate::cache::kv_element::{Stored, Vector};
 use crate::cache::kv_format::KvFormat;
-use crate::cpu::{Kernel, LANES, Lanes, Level, Products};
+use crate::cpu::{Kernel, LANES, Level, Products};
 use crate::step::Step;
 use crate::storage::read;
 
@@ -56,9 +57,15 @@ impl Call<'_> {
             first: self.format.head_len(self.keys.first),
             len: self.format.head_len(self.keys.dim),
         };
+        let Self { level, step, count, .. } = *self;
         let heads = Heads::of(self.queries)?;
-        let tokens = Tokens { level: self.level, heads, keys, count: self.count };
-        Ok(SelectedTokens::of_rows(chosen_rows(&tokens, self.step)))
+        let rows = if let Some(pools) = self.keys.pools {
+            let count = count / pools.size()?;
+            chosen_rows(&Pools::of((level, heads), keys, pools, step, count)?, step)
+        } else {
+            chosen_rows(&Tokens { level, heads, keys, count }, step)
+        };
+        Ok(SelectedTokens::of_rows(rows))
     }
 
     /// Elements of a value, with the key behind it.
@@ -101,71 +108,8 @@ impl<S: Stored> Chooser for Tokens<'_, S> {
         self.level.run(Scores { query, weights, keys: self.keys, blocks, tokens, out });
     }
 
-    fn choose(&self, scores: &[f32]) -> Vec<u32> {
+    fn choose(&self, _: Query<'_>, scores: &[f32]) -> Vec<u32> {
         best(scores, self.count)
-    }
-}
-
-/// The queries of all rows, with the heads along the lanes: those behind the last one are zeros and count
-/// nothing.
-struct Heads {
-    /// For each row and element a vector for each sixteen heads.
-    queries: Vec<Vector>,
-    /// For each row a vector for each sixteen heads.
-    weights: Vec<Vector>,
-    vectors: usize,
-    dim: usize,
-}
-
-impl Heads {
-    fn of(given: IndexQueries<'_>) -> Result<Self> {
-        let (rows, heads, dim) = given.queries.dims3()?;
-        let vectors = heads.div_ceil(LANES);
-        let mut queries = vec![Vector::default(); rows * dim * vectors];
-        let mut weights = vec![Vector::default(); rows * vectors];
-        let elements = given.queries.flatten_all()?.to_vec1::<f32>()?;
-        let factors = given.weights.flatten_all()?.to_vec1::<f32>()?;
-        for row in 0..rows {
-            for head in 0..heads {
-                let (vector, lane) = (head / LANES, head % LANES);
-                weights[row * vectors + vector][lane] = factors[row * heads + head];
-                let query = &elements[(row * heads + head) * dim..][..dim];
-                for (element, x) in query.iter().enumerate() {
-                    queries[(row * dim + element) * vectors + vector][lane] = *x;
-                }
-            }
-        }
-        Ok(Self { queries, weights, vectors, dim })
-    }
-
-    /// A row's queries and weights.
-    fn of_row(&self, row: usize) -> [&[Vector]; 2] {
-        let width = self.dim * self.vectors;
-        [
-            &self.queries[row * width..(row + 1) * width],
-            &self.weights[row * self.vectors..(row + 1) * self.vectors],
-        ]
-    }
-}
-
-/// The values of a cache, behind which keys lie.
-#[derive(Clone, Copy)]
-struct StoredKeys<'a, S> {
-    values: &'a [S],
-    /// Stored elements of a value, with the key.
-    width: usize,
-    /// Stored elements before the key.
-    first: usize,
-    /// Stored elements of the key.
-    len: usize,
-}
-
-impl<'a, S> StoredKeys<'a, S> {
-    /// The key of the token at `position`.
-    #[inline(always)]
-    fn key(&self, blocks: &[u32], position: usize) -> &'a [S] {
-        let slot = blocks[position / KV_BLOCK] as usize * KV_BLOCK + position % KV_BLOCK;
-        &self.values[slot * self.width + self.first..][..self.len]
     }
 }
 
@@ -204,36 +148,4 @@ impl<S: Stored> Kernel for Scores<'_, S> {
             }
         }
     }
-}
-
-/// `sum_h weight_h * relu(query_h . key)` of `N` keys, `stride` floats apart.
-#[inline(always)]
-fn scores<L: Lanes, const N: usize>(
-    l: L,
-    query: &[Vector],
-    weights: &[Vector],
-    keys: &[f32],
-    stride: usize,
-) -> [f32; N] {
-    let zero = l.splat(0.0);
-    let mut sums = [zero; N];
-    for (vector, weight) in weights.iter().enumerate() {
-        let mut products = [zero; N];
-        let elements = query[vector..].iter().step_by(weights.len());
-        for (element, query) in elements.enumerate() {
-            let query = l.load(query);
-            for (token, product) in products.iter_mut().enumerate() {
-                *product = l.mul_add(l.splat(keys[token * stride + element]), query, *product);
-            }
-        }
-        let weight = l.load(weight);
-        for (sum, product) in sums.iter_mut().zip(products) {
-            *sum = l.mul_add(weight, l.max(product, zero), *sum);
-        }
-    }
-    let mut scores = [0.0; N];
-    for (score, sum) in scores.iter_mut().zip(sums) {
-        *score = l.sum(sum);
-    }
-    scores
 }

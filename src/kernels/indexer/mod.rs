@@ -9,7 +9,7 @@
 
 use candle_core::{DType, Result, bail};
 
-pub use self::args::{IndexKeys, IndexQueries, SelectedTokens, selects_on};
+pub use self::args::{IndexKeys, IndexQueries, KeyPools, SelectedTokens, selects_on};
 pub use self::blocks::{BlockChoice, SelectedBlocks, select_blocks};
 use super::backend::cpu_level;
 use super::cache::KV_BLOCK;
@@ -20,11 +20,14 @@ use args::NAME;
 mod args;
 mod blocks;
 mod cpu;
+mod pools;
 mod queries;
+mod scoring;
 #[cfg(test)]
 mod tests;
 
-/// The at most `count` tokens up to its own that each query of a step sees, those with the largest scores.
+/// The at most `count` tokens up to its own that each query of a step sees, those with the largest scores: or those of
+/// the pools with the largest ones, and the tokens behind the last whole pool.
 ///
 /// # Errors
 ///
@@ -56,12 +59,21 @@ pub fn select_tokens(
     }
     let format = KvFormat::of_cache(keys.values)?;
     let (num_blocks, kv_heads, positions, width) = keys.values.dims4()?;
-    let (first, whole) = (keys.first, keys.first + keys.dim);
+    let parts = if keys.pools.is_some() { 2 } else { 1 };
+    let (first, whole) = (keys.first, keys.first + parts * keys.dim);
     let groups = format == KvFormat::Q8_0;
     let cut = groups && !(first.is_multiple_of(GROUP) && dim.is_multiple_of(GROUP));
     if kv_heads != 1 || positions != KV_BLOCK || width < format.head_len(whole) || cut {
         let dims = keys.values.dims();
-        bail!("{NAME}: values {dims:?} have no keys of {dim} elements behind {first} ones");
+        bail!("{NAME}: values {dims:?} have no {parts} of {dim} elements behind {first} ones");
+    }
+    if let Some(pools) = keys.pools {
+        let dims = pools.offsets.dims();
+        let (size, known) = (dims[0], dims.len() == 2 && dims[1] == dim);
+        if !known || size == 0 || !count.is_multiple_of(size) || pools.offsets.dtype() != DType::F32
+        {
+            bail!("{NAME}: {count} tokens in pools by offsets {dims:?} of {dim} elements");
+        }
     }
     step.check_attention(rows, num_blocks, false)?;
     cpu::select(cpu_level(), queries, keys, format, step, count)

@@ -15,6 +15,7 @@ const MOST_SCORES: usize = 1 << 22;
 #[derive(Clone, Copy)]
 pub(super) struct Query<'a> {
     pub(super) row: usize,
+    pub(super) sequence: usize,
     /// Tokens up to its own.
     pub(super) seen: usize,
     /// The blocks of its sequence in the cache.
@@ -42,7 +43,7 @@ pub(super) trait Chooser: Sync {
     fn score(&self, query: Query<'_>, parts: Range<usize>, out: &mut [f32]);
 
     /// What a query sees by the scores of all of its parts, `[parts, heads]`.
-    fn choose(&self, scores: &[f32]) -> Self::Chosen;
+    fn choose(&self, query: Query<'_>, scores: &[f32]) -> Self::Chosen;
 }
 
 /// What the rows of a step see; `None`: all.
@@ -68,10 +69,11 @@ pub(super) fn chosen_rows<C: Chooser>(chooser: &C, step: &Step) -> Vec<Option<C:
 
 /// The queries that don't see all up to their own token.
 fn beyond<'a>(chooser: &impl Chooser, step: &'a Step) -> Vec<Query<'a>> {
-    let of_sequence = |seq: usize| {
-        let table = &step.block_tables[seq][..];
-        let query = move |row| Query { row, seen: step.positions[row] as usize + 1, table };
-        step.rows(seq).map(query)
+    let of_sequence = |sequence: usize| {
+        let table = &step.block_tables[sequence][..];
+        let seen = |row: usize| step.positions[row] as usize + 1;
+        let query = move |row| Query { row, sequence, seen: seen(row), table };
+        step.rows(sequence).map(query)
     };
     let all = (0..step.context_lens.len()).flat_map(of_sequence);
     all.filter(|query| chooser.parts(query.seen) > chooser.count()).collect()
@@ -102,7 +104,7 @@ fn choose_each<C: Chooser>(chooser: &C, queries: &[Query<'_>]) -> Vec<C::Chosen>
     pool::for_each_chunk(queries.len(), |index| {
         // SAFETY: each chunk has a part of its own.
         let own = unsafe { parts.part(index..index + 1) };
-        own[0] = chooser.choose(&scores[starts[index]..starts[index + 1]]);
+        own[0] = chooser.choose(queries[index], &scores[starts[index]..starts[index + 1]]);
     });
     chosen
 }

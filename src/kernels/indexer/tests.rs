@@ -92,7 +92,7 @@ impl Case {
     }
 
     fn keys(&self) -> IndexKeys<'_> {
-        IndexKeys { values: &self.values, first: FIRST, dim: self.dim }
+        IndexKeys { values: &self.values, first: FIRST, dim: self.dim, pools: None }
     }
 
     /// By plain sums, and a stable sort of all tokens up to the query's own.
@@ -159,4 +159,98 @@ fn what_does_not_fit_is_refused() {
     step.block_tables[0].truncate(1);
     assert!(select(case.queries(), case.keys(), &step, 5).contains("1 blocks for 70"));
     assert!(select_tokens(case.queries(), case.keys(), &case.step, 5).is_ok());
+}
+
+/// What each query sees of pools whose keys are made plainly, in f64.
+fn pooled_plainly(
+    case: &Case,
+    offsets: &[f32],
+    size: usize,
+    count: usize,
+) -> Vec<Option<Vec<u32>>> {
+    // The case's keys are keys and gates.
+    let dim = case.dim / 2;
+    let heads = case.weights.dim(1).unwrap();
+    let (queries, weights) = (values(&case.queries), values(&case.weights));
+    let mut rows = Vec::new();
+    for (seq, keys) in case.keys.iter().enumerate() {
+        let pool_key = |pool: &[Vec<f32>]| -> Vec<f64> {
+            let element = |at: usize| {
+                let gate =
+                    |place: usize| f64::from(pool[place][dim + at] + offsets[place * dim + at]);
+                let weights: Vec<f64> = (0..size).map(|place| gate(place).exp()).collect();
+                let weighted =
+                    weights.iter().zip(pool).map(|(weight, key)| weight * f64::from(key[at]));
+                weighted.sum::<f64>() / weights.iter().sum::<f64>()
+            };
+            (0..dim).map(element).collect()
+        };
+        for row in case.step.rows(seq) {
+            let seen = case.step.positions[row] as usize + 1;
+            let score = |key: Vec<f64>| -> f64 {
+                let of_head = |head: usize| {
+                    let query = &queries[(row * heads + head) * dim..][..dim];
+                    let product: f64 = query.iter().zip(&key).map(|(a, b)| f64::from(*a) * b).sum();
+                    f64::from(weights[row * heads + head]) * product.max(0.0)
+                };
+                (0..heads).map(of_head).sum()
+            };
+            let pools = keys[..seen].chunks_exact(size);
+            let mut scored: Vec<(f64, usize)> = pools.map(pool_key).map(score).zip(0..).collect();
+            if scored.len() <= count {
+                rows.push(None);
+                continue;
+            }
+            let whole = scored.len() * size;
+            scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+            let mut chosen: Vec<usize> = scored[..count].iter().map(|one| one.1).collect();
+            chosen.sort_unstable();
+            let tokens = chosen.into_iter().flat_map(|pool| pool * size..(pool + 1) * size);
+            rows.push(Some(
+                tokens.chain(whole..seen).map(|at| u32::try_from(at).unwrap()).collect(),
+            ));
+        }
+    }
+    rows
+}
+
+#[test]
+fn whole_pools_with_the_largest_scores_and_what_is_behind_them_are_seen() {
+    let sequences = [(600, 3), (5, 5), (70, 40), (95, 17)];
+    for (dim, heads, size) in [(32, 20, 16), (32, 3, 5), (64, 17, 1)] {
+        for format in FORMATS {
+            let case = Case::new(format, heads, 2 * dim, &sequences);
+            let mut random = Random::new(11);
+            let queries = random.tensor((case.step.positions.len(), heads, dim));
+            let case = Case { queries, ..case };
+            let offsets = random.tensor((size, dim));
+            let count = 64 / size;
+            let expected = pooled_plainly(&case, &values(&offsets), size, count);
+            assert!(expected.iter().filter(|row| row.is_some()).count() > 10);
+            let keys =
+                IndexKeys { dim, pools: Some(KeyPools { offsets: &offsets }), ..case.keys() };
+            for level in Level::available() {
+                let found =
+                    cpu::select(level, case.queries(), keys, format, &case.step, count * size);
+                assert_eq!(found.unwrap().rows(), expected, "{format:?} {size} {}", level.name());
+            }
+            let found = select_tokens(case.queries(), keys, &case.step, count * size).unwrap();
+            assert_eq!(found.rows(), expected);
+        }
+    }
+}
+
+#[test]
+fn pools_that_do_not_fit_are_refused() {
+    let case = Case::new(KvFormat::F32, 2, 16, &[(70, 2)]);
+    let queries = case.queries.narrow(2, 0, 8).unwrap().contiguous().unwrap();
+    let select = |count, offsets: &Tensor| {
+        let keys = IndexKeys { dim: 8, pools: Some(KeyPools { offsets }), ..case.keys() };
+        let queries = IndexQueries { queries: &queries, weights: &case.weights };
+        select_tokens(queries, keys, &case.step, count)
+    };
+    let mut random = Random::new(3);
+    assert!(select(10, &random.tensor((4, 8))).is_err());
+    assert!(select(12, &random.tensor((4, 7))).is_err());
+    assert!(select(12, &random.tensor((4, 8))).is_ok());
 }

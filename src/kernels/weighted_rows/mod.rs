@@ -6,11 +6,13 @@
 use candle_core::{Result, Tensor, bail};
 
 pub use self::args::WeightedRow;
-pub use self::streams::{add_to_streams, sum_streams};
+pub use self::mixing::mixing_matrices;
+pub use self::streams::{add_to_streams, mix_streams, sum_streams};
 use super::backend::Backend;
 
 mod args;
 mod cpu;
+mod mixing;
 mod portable;
 mod streams;
 

@@ -1,6 +1,6 @@
-//! Streams of hidden states side by side, `[T, C * D]`: weighted sums of a token's streams, and a row that is
-//! added to each of them. Hyper-connections have both around each part of a layer: Zhu et al.,
-//! "Hyper-Connections", 2024.
+//! Streams of hidden states side by side, `[T, C * D]`: weighted sums of a token's streams, streams that go over into
+//! each other, and a row that is added to each of them. Hyper-connections have them around each part of a layer: Zhu
+//! et al., "Hyper-Connections", 2024.
 
 use candle_core::{Result, Tensor, bail};
 
@@ -25,6 +25,38 @@ pub fn sum_streams(x: &Tensor, weights: &Tensor) -> Result<Tensor> {
         Backend::Cuda | Backend::Portable => {
             let streams = x.reshape((tokens, count, width))?;
             streams.broadcast_mul(&weights.unsqueeze(2)?)?.sum(1)
+        }
+    }
+}
+
+/// Each token's streams `x [T, C * D]` as they go over into each other by its matrix of `mixing [T, C * C]`: stream `to`
+/// is the sum of all streams `from` times the element `[from, to]`.
+///
+/// # Errors
+///
+/// Matrices that are not one for each token, or not those of `count` streams.
+pub fn mix_streams(x: &Tensor, mixing: &Tensor, count: usize) -> Result<Tensor> {
+    let (tokens, elements) = x.dims2()?;
+    if count == 0 || !elements.is_multiple_of(count) || mixing.dims() != [tokens, count * count] {
+        bail!("mix_streams: {:?} by {:?} of {count} streams", x.dims(), mixing.dims());
+    }
+    let (width, into) =
+        (elements / count, mixing.reshape((tokens, count, count))?.transpose(1, 2)?);
+    match Backend::of(x.device()) {
+        Backend::Cpu(level) => {
+            let weighted = rows(&into, |index| index / (count * count) * count + index % count)?;
+            let streams = x.reshape((tokens * count, width))?;
+            let nothing = Tensor::zeros((tokens * count, width), x.dtype(), x.device())?;
+            cpu::weighted_rows(level, &streams, &weighted, count, &nothing)?.reshape(x.dims())
+        }
+        Backend::Cuda | Backend::Portable => {
+            let streams = x.reshape((tokens, count, width))?;
+            let mut sum = x.zeros_like()?.reshape((tokens, count, width))?;
+            for from in 0..count {
+                let factors = into.narrow(2, from, 1)?;
+                sum = (sum + streams.narrow(1, from, 1)?.broadcast_mul(&factors)?)?;
+            }
+            sum.reshape(x.dims())
         }
     }
 }
@@ -86,6 +118,26 @@ mod tests {
             let all = (&x + added.reshape(x.dims()).unwrap()).unwrap();
             assert_close(&add_to_streams(&x, &weights, &y).unwrap(), &all, 1e-5);
         }
+    }
+
+    #[test]
+    fn streams_go_over_into_each_other() {
+        let mut random = Random::new(4);
+        for (tokens, count, width) in [(1, 1, 3), (5, 3, 20), (70, 4, 39)] {
+            let x = random.tensor((tokens, count * width));
+            let mixing = random.tensor((tokens, count * count));
+            let mixed = mix_streams(&x, &mixing, count).unwrap();
+            let into = mixing.reshape((tokens, count, count)).unwrap().transpose(1, 2).unwrap();
+            let streams = x.reshape((tokens, count, width)).unwrap();
+            let expected = into.contiguous().unwrap().matmul(&streams).unwrap();
+            assert_close(&mixed, &expected.reshape(x.dims()).unwrap(), 1e-5);
+            let last = |all: &Tensor| all.narrow(0, tokens - 1, 1).unwrap();
+            let alone = mix_streams(&last(&x), &last(&mixing), count).unwrap();
+            assert_eq!(bits(&alone), bits(&last(&mixed)));
+        }
+        let x = random.tensor((2, 12));
+        assert!(mix_streams(&x, &random.tensor((2, 9)), 4).is_err());
+        assert!(mix_streams(&x, &random.tensor((1, 16)), 4).is_err());
     }
 
     #[test]

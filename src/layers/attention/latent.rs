@@ -24,14 +24,14 @@ use crate::weights::{Loaded, StoredTensor, WeightError, Weights};
 pub(super) struct LatentProjections {
     /// From hidden states to the low-rank vector of queries.
     query_down: Option<(Linear, Norm)>,
-    /// To the rotated parts of all query heads.
-    query_rope: Linear,
+    /// To the rotated parts of all query heads, if they have them.
+    query_rope: Option<Linear>,
     /// To the other parts of all query heads.
     query_nope: Linear,
     /// To the gates of what heads give.
     query_gates: Option<Linear>,
-    /// From hidden states to the rotated part of the key, and the norm of that.
-    key_rope: (Linear, Option<RmsNorm>),
+    /// From hidden states to the rotated part of the key, if it has one, and the norm of that.
+    key_rope: Option<(Linear, Option<RmsNorm>)>,
     /// From hidden states to the latent vector.
     latent: (Linear, Norm),
     /// For each head, from the query to the latent space, and from there to values.
@@ -83,13 +83,20 @@ impl LatentProjections {
         let up = weights.scope("kv_b_proj").stored("weight", &shape)?;
         Ok(Self {
             query_down: query_down.transpose()?,
-            query_rope: parts(&|first| rotated(first + nope_dim))?,
+            query_rope: (rope_dim > 0)
+                .then(|| parts(&|first| rotated(first + nope_dim)))
+                .transpose()?,
             query_nope: parts(&|first| {
                 let rows = first..first + nope_dim;
                 vec![rows]
             })?,
             query_gates: latent.query_gates.then(|| parts(&gates)).transpose()?,
-            key_rope: (key(&rotated(kv_rank))?, rotated_key_norm(weights, latent, &order)?),
+            key_rope: (rope_dim > 0)
+                .then(|| {
+                    let norm = rotated_key_norm(weights, latent, &order)?;
+                    Ok::<_, WeightError>((key(&rotated(kv_rank))?, norm))
+                })
+                .transpose()?,
             latent: (key(&[all])?, latent_norm),
             heads: (0..count)
                 .map(|head| load_head(weights, &up, head, [nope_dim, value_dim]))
@@ -133,28 +140,39 @@ impl LatentProjections {
     pub(super) fn forward(&self, x: &Tensor, low_rank: Option<&Tensor>) -> Result<[Tensor; 3]> {
         let LatentSpec { kv_rank, nope_dim, rope_dim, factor, .. } = self.spec;
         let (rows, heads) = (x.dim(0)?, self.heads.len());
-        let (key_rope, key_norm) = &self.key_rope;
-        let mut key_rope = key_rope.forward(x)?;
-        if let Some(norm) = key_norm {
-            key_rope = norm.forward(&key_rope)?;
-        }
         let mut latent = self.latent.1.forward(&self.latent.0.forward(x)?)?;
         if factor.to_bits() != 1.0f32.to_bits() {
             latent = (latent * f64::from(factor))?;
         }
-        let [query_rope, nope] =
-            Linear::forward_each([&self.query_rope, &self.query_nope], low_rank.unwrap_or(x))?;
-        let query_rope = query_rope.reshape((rows, heads, rope_dim))?;
+        let asked = low_rank.unwrap_or(x);
+        let (query_rope, nope) = if let Some(rope) = &self.query_rope {
+            let [rope, nope] = Linear::forward_each([rope, &self.query_nope], asked)?;
+            (Some(rope.reshape((rows, heads, rope_dim))?), nope)
+        } else {
+            (None, self.query_nope.forward(asked)?)
+        };
         let nope = nope.reshape((rows, heads, nope_dim))?;
         let absorbed = (0..heads).map(|head| {
             self.heads[head][0].forward(&nope.narrow(1, head, 1)?.squeeze(1)?.contiguous()?)
         });
         let absorbed = Tensor::stack(&absorbed.collect::<Result<Vec<_>>>()?, 1)?;
-        Ok([
-            Tensor::cat(&[query_rope, absorbed], 2)?,
-            Tensor::cat(&[&key_rope, &latent], 1)?.reshape((rows, 1, rope_dim + kv_rank))?,
-            latent.reshape((rows, 1, kv_rank))?,
-        ])
+        let query = match query_rope {
+            None => absorbed,
+            Some(rope) => Tensor::cat(&[rope, absorbed], 2)?,
+        };
+        let key = match self.rotated_key(x)? {
+            None => latent.clone(),
+            Some(rope) => Tensor::cat(&[&rope, &latent], 1)?,
+        };
+        let key = key.reshape((rows, 1, rope_dim + kv_rank))?;
+        Ok([query, key, latent.reshape((rows, 1, kv_rank))?])
+    }
+
+    /// The rotated part of the keys of hidden states, before its rotation, if there is one.
+    fn rotated_key(&self, x: &Tensor) -> Result<Option<Tensor>> {
+        let Some((projection, norm)) = &self.key_rope else { return Ok(None) };
+        let key = projection.forward(x)?;
+        norm.as_ref().map_or(Ok(key.clone()), |norm| norm.forward(&key)).map(Some)
     }
 
     /// Projects weighted sums of latent vectors, `[num_tokens, heads, kv_rank]`, to values of all

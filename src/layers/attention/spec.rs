@@ -272,7 +272,7 @@ pub struct LatentSpec {
     pub kv_rank: usize,
     /// Elements of a head's queries and keys that are not rotated.
     pub nope_dim: usize,
-    /// Elements of a head's queries and keys that are rotated; all heads share the key's.
+    /// Elements of a head's queries and keys that are rotated; all heads share the key's. Zero: there is no such part.
     pub rope_dim: usize,
     /// Elements of a head's values.
     pub value_dim: usize,
@@ -313,6 +313,15 @@ pub struct IndexerSpec {
     pub rotated: RotatedPart,
     /// Epsilon of the keys' norm.
     pub eps: f32,
+    /// Tokens of a pool that is chosen as a whole, by one key of all of them; `None`: tokens are chosen.
+    pub pool: Option<usize>,
+}
+
+impl IndexerSpec {
+    /// Elements that the cache has for each token: a key, and the gates by which a pool's key is made.
+    fn cached(&self) -> usize {
+        self.dim * if self.pool.is_some() { 2 } else { 1 }
+    }
 }
 
 /// Which elements of a head are rotated, and in which pairs.
@@ -342,6 +351,6 @@ impl LatentSpec {
     /// Elements of a cached value: the latent vector, and the key that tokens are chosen by.
     pub fn cached_value_dim(&self) -> usize {
         let indexer = self.selection.and_then(|selection| selection.indexer);
-        self.kv_rank + indexer.map_or(0, |indexer| indexer.dim)
+        self.kv_rank + indexer.map_or(0, |indexer| indexer.cached())
     }
 }

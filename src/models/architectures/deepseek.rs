@@ -15,8 +15,8 @@ use crate::layers::moe::MoeSpec;
 use crate::layers::norm::NormSpec;
 use crate::models::common::{
     Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, MAX_SIZE, Names, NormGatesSpec,
-    RawFields, Result, bad, base, check_size, experts, groups, layers_with_experts, scale,
-    set_sigmoid_routing, shared_experts,
+    RawFields, Result, bad, base, check_size, experts, groups, layers_with_experts, remove_rope,
+    scale, set_sigmoid_routing, shared_experts,
 };
 
 pub(super) const CLASSES: &[Architecture] = &[
@@ -107,7 +107,13 @@ fn listed(config: &HfConfig, first: usize, mut spec: DecoderSpec) -> Result<Deco
 fn spec_3_2(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = spec_listed(config, 3)?;
     let layers = vec![Some(true); config.num_hidden_layers];
-    let indexer = IndexerSpec { heads: 64, dim: 128, rotated: RotatedPart::FirstHalves, eps: 1e-6 };
+    let indexer = IndexerSpec {
+        heads: 64,
+        dim: 128,
+        rotated: RotatedPart::FirstHalves,
+        eps: 1e-6,
+        pool: None,
+    };
     set_selection(config, &mut spec, &layers, indexer)?;
     Ok(spec)
 }
@@ -115,14 +121,20 @@ fn spec_3_2(config: &HfConfig) -> Result<DecoderSpec> {
 fn spec_glm_5(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = spec_listed(config, 3)?;
     let layers: Vec<_> = layers_with_indexer(config)?.into_iter().map(Some).collect();
-    let indexer = IndexerSpec { heads: 32, dim: 128, rotated: RotatedPart::FirstPairs, eps: 1e-6 };
+    let indexer = IndexerSpec {
+        heads: 32,
+        dim: 128,
+        rotated: RotatedPart::FirstPairs,
+        eps: 1e-6,
+        pool: None,
+    };
     set_selection(config, &mut spec, &layers, indexer)?;
     Ok(spec)
 }
 
 /// Which layers choose by themselves, and don't see what the layer before them saw: by name, by letter, or some at
 /// equal distances.
-fn layers_with_indexer(config: &HfConfig) -> Result<Vec<bool>> {
+pub(super) fn layers_with_indexer(config: &HfConfig) -> Result<Vec<bool>> {
     if let Some(listed) = listed_indexers(config)? {
         return Ok(listed);
     }
@@ -215,7 +227,13 @@ fn spec_axk1(config: &HfConfig) -> Result<DecoderSpec> {
 fn spec_axk2(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = spec_listed(config, 1)?;
     let layers = vec![Some(true); config.num_hidden_layers];
-    let indexer = IndexerSpec { heads: 16, dim: 128, rotated: RotatedPart::FirstHalves, eps: 1e-6 };
+    let indexer = IndexerSpec {
+        heads: 16,
+        dim: 128,
+        rotated: RotatedPart::FirstHalves,
+        eps: 1e-6,
+        pool: None,
+    };
     set_selection(config, &mut spec, &layers, indexer)?;
     for latent in spec.attention.iter_mut().filter_map(|layer| layer.latent.as_mut()) {
         if latent.query_rank.is_none() {
@@ -243,9 +261,17 @@ pub(super) fn latent(
     interleaved: bool,
     defaults: &Defaults,
 ) -> Result<DecoderSpec> {
-    let rope_dim = config.size("qk_rope_head_dim", MAX_PART)?;
-    let mut spec = base(config, &Defaults { head_dim: Some(rope_dim), ..*defaults })?;
-    spec.ropes = vec![config.rope(rope_dim, defaults.rope)?];
+    let name = "qk_rope_head_dim";
+    let rope_dim = match config.field(name)? {
+        Some(0) => 0,
+        _ => config.size(name, MAX_PART)?,
+    };
+    let mut spec = base(config, &Defaults { head_dim: Some(rope_dim.max(2)), ..*defaults })?;
+    if rope_dim > 0 {
+        spec.ropes = vec![config.rope(rope_dim, defaults.rope)?];
+    } else {
+        remove_rope(&mut spec);
+    }
     let bias = config.attention_bias.unwrap_or(false);
     let query_rank = match config.field::<usize>("q_lora_rank")? {
         None => None,

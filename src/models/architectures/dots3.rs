@@ -74,7 +74,13 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     spec.ropes = vec![full, windowed];
     let chooses: Vec<_> =
         kinds.iter().map(|kind| (*kind == Kind::Indexed).then_some(true)).collect();
-    let indexer = IndexerSpec { heads: 64, dim: 128, rotated: RotatedPart::FirstPairs, eps: 1e-6 };
+    let indexer = IndexerSpec {
+        heads: 64,
+        dim: 128,
+        rotated: RotatedPart::FirstPairs,
+        eps: 1e-6,
+        pool: None,
+    };
     set_selection(config, &mut spec, &chooses, indexer)?;
     if let Some(shared) = spec.moe.as_mut().and_then(|moe| moe.shared.as_mut()) {
         let size = config.size_or("shared_experts_intermediate_size", 1536, 1..=MAX_SIZE)?;

@@ -15,7 +15,7 @@ pub(super) const CLASSES: &[Architecture] =
 const EXPERTS: StackedTensors =
     StackedTensors::new(["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]);
 /// The most streams of hidden states.
-const MAX_STREAMS: usize = 64;
+pub(super) const MAX_STREAMS: usize = 64;
 
 /// Fields that differ from DeepSeek's where a file lacks them.
 fn complete(fields: &mut RawFields<'_>) {
@@ -43,13 +43,20 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
         layer.sinks = sinks;
     }
     let rotated = if interleaved { RotatedPart::LastPairs } else { RotatedPart::LastHalves };
-    let indexer = IndexerSpec { heads: 16, dim: 128, rotated, eps };
+    let indexer = IndexerSpec { heads: 16, dim: 128, rotated, eps, pool: None };
     set_selection(config, &mut spec, &layers_that_choose(config)?, indexer)?;
     if config.field_or("enable_ihc", true)? {
+        let eps = config.number_or("hc_eps", 1e-6)?;
         spec.hyper_connections = Some(HyperConnectionsSpec {
             count: config.size_or("hc_mult", 4, 1..=MAX_STREAMS)?,
             magnitude: config.number_or("hc_magnitude", 2.0)?,
-            eps: config.number_or("hc_eps", 1e-6)?,
+            eps: [eps, eps],
+            mixing: None,
+            tensors: [
+                ["attn_hc.fn", "attn_hc.base", "attn_hc.scale"],
+                ["ffn_hc.fn", "ffn_hc.base", "ffn_hc.scale"],
+            ],
+            weighted_head: true,
         });
     }
     Ok(spec)

@@ -120,7 +120,7 @@ fn linear_layers(config: &HfConfig, default: impl Fn(usize) -> bool) -> Result<V
     Ok(kinds.unwrap_or_else(|| (0..config.num_hidden_layers).map(default).collect()))
 }
 
-fn delta_rule(
+pub(super) fn delta_rule(
     config: &HfConfig,
     spec: &DecoderSpec,
     layers: Vec<bool>,
@@ -144,7 +144,7 @@ fn delta_rule(
 }
 
 /// Experts from some layer on, scored by sigmoids.
-fn with_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec> {
+pub(super) fn with_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec> {
     let mut moe = experts(config, spec, &ExpertFields::COMMON)?;
     let first = config.field_or("first_k_dense_replace", 1)?;
     let layers = config.num_hidden_layers;

@@ -41,6 +41,7 @@ mod gemma;
 mod gemma3n;
 mod gemma4;
 mod glm;
+mod glm5_next;
 mod glm_moe;
 mod gpt2;
 mod gpt_big_code;
@@ -160,6 +161,7 @@ pub(super) const ALL: &[&[Architecture]] = &[
     gemma3n::CLASSES,
     gemma4::CLASSES,
     glm::CLASSES,
+    glm5_next::CLASSES,
     glm_moe::CLASSES,
     gpt2::CLASSES,
     gpt_big_code::CLASSES,

@@ -14,7 +14,6 @@ use super::shared_block::SharedBlock;
 use super::spec::{Block, DecoderSpec};
 use super::step::LayerStep;
 use super::streams::{LayerStreams, LowRankPath};
-use crate::kernels::weighted_rows::add_to_streams;
 use crate::layers::group::Group;
 use crate::layers::moe::Moe;
 use crate::layers::norm::{Norm, NormSpec};
@@ -168,28 +167,27 @@ impl Layer {
         let LayerStep { keep, adapters: [_, adapters], .. } = *step;
         let kept = |x: Tensor| keep.map_or(Ok(x.clone()), |rows| x.index_select(rows, 0));
         if let Some(mixer) = &self.mixer {
-            let [seen, factors] = around_mixer.read(&x)?;
-            let dtype = mixer.input_type(seen.dim(0)?, step);
-            let input = Normed::new(&seen, self.before_attention.as_ref(), dtype);
+            let around = around_mixer.read(&x)?;
+            let dtype = mixer.input_type(around.seen.dim(0)?, step);
+            let input = Normed::new(&around.seen, self.before_attention.as_ref(), dtype);
             let output = kept(mixer.mix(&input, step)?)?;
             let output = self.group.all_reduce(mixer.project(&output, adapters)?)?;
-            x = add_to_streams(&kept(x)?, &kept(factors)?, &output)?;
+            x = around.join(&x, &output, keep)?;
         } else {
             x = kept(x)?;
         }
         let Some(feed_forward) = &self.feed_forward else { return Ok(x) };
-        let [seen, factors] = around_mlp.read(&x)?;
-        let dtype = feed_forward.input_type(seen.dim(0)?, adapters);
-        let input = Normed::new(&seen, self.before_mlp.as_ref(), dtype);
-        let output = feed_forward.forward(&input, &seen, step)?;
-        add_to_streams(&x, &factors, &self.group.all_reduce(output)?)
+        let around = around_mlp.read(&x)?;
+        let dtype = feed_forward.input_type(around.seen.dim(0)?, adapters);
+        let input = Normed::new(&around.seen, self.before_mlp.as_ref(), dtype);
+        let output = feed_forward.forward(&input, &around.seen, step)?;
+        around.join(&x, &self.group.all_reduce(output)?, None)
     }
 
     /// The one stream of hidden states of `x` that layers compute, or what the mixer sees of all of them.
     pub(super) fn active(&self, x: &Tensor) -> Result<Tensor> {
         if let Some([around_mixer, _]) = &self.connections {
-            let [seen, _] = around_mixer.read(x)?;
-            return Ok(seen);
+            return Ok(around_mixer.read(x)?.seen);
         }
         self.streams.as_ref().map_or_else(|| Ok(x.clone()), |streams| streams.active(x))
     }

@@ -82,10 +82,19 @@ pub struct StreamsSpec {
 pub struct HyperConnectionsSpec {
     /// Number of streams.
     pub count: usize,
-    /// The most that a factor is, but for `eps`.
+    /// The most that a factor is, but for what is added to it.
     pub magnitude: f32,
-    /// What is added to weights and factors.
-    pub eps: f32,
+    /// What is added to weights, and to factors.
+    pub eps: [f32; 2],
+    /// Rounds that make the matrix by which streams go over into each other, around each part; `None`: they don't.
+    /// Xie et al., "mHC: Manifold-Constrained Hyper-Connections", 2025.
+    pub mixing: Option<usize>,
+    /// Names in a layer of the projection, of the offsets and of the scales around the mixer and around the
+    /// feed-forward part.
+    pub tensors: [[&'static str; 3]; 2],
+    /// What hidden states behind the last layer are: a weighted sum of the streams with gates of its own, or their
+    /// mean.
+    pub weighted_head: bool,
 }
 
 /// Per-layer embeddings: small vectors of each token for each layer, from an embedding of their own

@@ -14,7 +14,7 @@ const REASONS: &[(&str, &str)] = &[
     ("dots3note", "layers with a window and sizes of their own, which its folder alone is read of"),
     ("dream", DIFFUSION),
     ("gemma4-assistant", "a drafter that reads its model's cache"),
-    ("glm5-next", "sparse attention by an indexer over pooled keys"),
+    ("glm5-next", "pools of tokens that an indexer chooses, which its folder alone is read of"),
     ("gptj", "no converter writes it"),
     ("graniteswitch", "adapters that its tokens switch"),
     ("grok", "bounds of scores and norms that no other model has"),
