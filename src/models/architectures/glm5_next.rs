@@ -3,11 +3,11 @@
 //! streams of hidden states, which go over into each other.
 
 use super::deepseek::{latent, layers_with_indexer, set_selection};
-use super::hunyuan_4::MAX_STREAMS;
-use super::kimi_linear::{delta_rule, with_experts};
+use super::hunyuan_4::{EXPERTS, MAX_STREAMS};
+use super::kimi_linear::{delta_rule, take_linear_sizes, with_experts};
 use crate::kernels::pointwise::Gating;
 use crate::layers::attention::{IndexerSpec, RotatedPart};
-use crate::layers::moe::{ExpertTensors, StackedTensors};
+use crate::layers::moe::ExpertTensors;
 use crate::models::common::{
     Architecture, DecoderSpec, Defaults, HfConfig, HyperConnectionsSpec, MAX_SIZE, Names,
     RawFields, Result, bad,
@@ -16,8 +16,6 @@ use crate::models::common::{
 pub(super) const CLASSES: &[Architecture] =
     &[Architecture::new("Glm5NextForConditionalGeneration", spec).completed_by(complete)];
 
-const EXPERTS: StackedTensors =
-    StackedTensors::new(["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]);
 /// The most rounds that make matrices of streams.
 const MAX_ROUNDS: usize = 1 << 10;
 
@@ -28,16 +26,9 @@ fn complete(fields: &mut RawFields<'_>) {
     fields.default("qk_rope_head_dim", 0);
     fields.default("first_k_dense_replace", 3);
     fields.default("routed_scaling_factor", 2.5);
-    let Some(linear) = fields.get("linear_attn_config").cloned() else { return };
-    for (name, alias) in [
-        ("linear_head_dim", "head_dim"),
-        ("linear_num_heads", "num_heads"),
-        ("linear_conv_kernel_dim", "short_conv_kernel_size"),
-        ("linear_lower_bound", "gate_lower_bound"),
-    ] {
-        if let Some(value) = linear.get(alias).cloned() {
-            fields.set(name, value);
-        }
+    let Some(linear) = take_linear_sizes(fields) else { return };
+    if let Some(bound) = linear.get("gate_lower_bound").cloned() {
+        fields.set("linear_lower_bound", bound);
     }
     let unsafe_gate = linear.get("safe_gate").and_then(serde_json::Value::as_bool) == Some(false);
     if !unsafe_gate && fields.get("linear_lower_bound").is_none_or(serde_json::Value::is_null) {

@@ -12,7 +12,7 @@ use crate::models::common::{
 pub(super) const CLASSES: &[Architecture] =
     &[Architecture::new("HYV4ForCausalLM", spec).completed_by(complete)];
 
-const EXPERTS: StackedTensors =
+pub(super) const EXPERTS: StackedTensors =
     StackedTensors::new(["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]);
 /// The most streams of hidden states.
 pub(super) const MAX_STREAMS: usize = 64;

@@ -26,16 +26,7 @@ const MAX_HEADS: usize = 1 << 12;
 /// Its names of common fields; kinds of layers and sizes of heads may be in a field of their own.
 fn complete(fields: &mut RawFields<'_>) {
     complete_common(fields);
-    let Some(linear) = fields.get("linear_attn_config").cloned() else { return };
-    for (name, alias) in [
-        ("linear_head_dim", "head_dim"),
-        ("linear_num_heads", "num_heads"),
-        ("linear_conv_kernel_dim", "short_conv_kernel_size"),
-    ] {
-        if let Some(value) = linear.get(alias).cloned() {
-            fields.set(name, value);
-        }
-    }
+    let Some(linear) = take_linear_sizes(fields) else { return };
     // Counted from one.
     let full = linear.get("full_attn_layers").and_then(Value::as_array);
     let layers = fields.get("num_hidden_layers").and_then(Value::as_u64);
@@ -46,6 +37,21 @@ fn complete(fields: &mut RawFields<'_>) {
         };
         fields.default("layer_types", (1..=layers).map(kind).collect::<Vec<_>>());
     }
+}
+
+/// Sets the sizes of linear attention as they are in a field of their own, which this gives, if there is one.
+pub(super) fn take_linear_sizes(fields: &mut RawFields<'_>) -> Option<Value> {
+    let linear = fields.get("linear_attn_config").cloned()?;
+    for (name, alias) in [
+        ("linear_head_dim", "head_dim"),
+        ("linear_num_heads", "num_heads"),
+        ("linear_conv_kernel_dim", "short_conv_kernel_size"),
+    ] {
+        if let Some(value) = linear.get(alias).cloned() {
+            fields.set(name, value);
+        }
+    }
+    Some(linear)
 }
 
 fn complete_common(fields: &mut RawFields<'_>) {
