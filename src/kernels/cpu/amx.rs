@@ -76,7 +76,7 @@ macro_rules! two_by_two {
             steps = inout(reg) $work.count => _,
             next = inout(reg) $work.fetch.next => _,
             lines = in(reg) $work.fetch.lines,
-            line = inout(reg) usize::from($work.fresh) => _,
+            line = inout(reg) usize::from(matches!($work.begin, Begin::Zero)) => _,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
@@ -88,8 +88,9 @@ macro_rules! two_by_two {
 macro_rules! one_by_four {
     ($product:literal, $right_step:literal, $work:expr, $rows:expr) => {
         asm!(
-            "test {line}, {line}",
-            "jz 2f",
+            "cmp {line}, 1",
+            "jb 2f",
+            "ja 3f",
             "tilezero tmm0",
             "tilezero tmm1",
             "tilezero tmm2",
@@ -115,10 +116,14 @@ macro_rules! one_by_four {
             concat!("add {right}, ", $right_step),
             "dec {steps}",
             "jnz 3b",
+            "test {store}, {store}",
+            "jz 6f",
             "tilestored [{sums} + {panel_row}], tmm0",
             "tilestored [{sums} + {panel_row} + 64], tmm1",
             "tilestored [{sums} + {panel_row} + 128], tmm2",
             "tilestored [{sums} + {panel_row} + 192], tmm3",
+            "6:",
+            store = in(reg) usize::from($work.store),
             sums = in(reg) $work.sums,
             panel_row = in(reg) PANEL_ROW,
             row = in(reg) TILE_ROW,
@@ -129,7 +134,7 @@ macro_rules! one_by_four {
             steps = inout(reg) $work.count => _,
             next = inout(reg) $work.fetch.next => _,
             lines = in(reg) $work.fetch.lines,
-            line = inout(reg) usize::from($work.fresh) => _,
+            line = inout(reg) $work.begin as usize => _,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
@@ -260,9 +265,21 @@ pub(crate) struct Steps {
     pub(crate) right_row: usize,
     /// Sums of the first row from the first column on, rows 256 bytes apart: floats, or integers of 32 bits.
     pub(crate) sums: *mut f32,
-    /// Whether sums begin at zero, instead of what is stored.
-    pub(crate) fresh: bool,
+    pub(crate) begin: Begin,
+    /// Whether sums are stored afterwards: always, where there are two tiles of rows.
+    pub(crate) store: bool,
     pub(crate) fetch: Fetch,
+}
+
+/// What sums begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Begin {
+    /// What is stored.
+    Stored = 0,
+    Zero = 1,
+    /// What is in the registers since the call before: only where there is one tile of rows.
+    Kept = 2,
 }
 
 impl Tiles {

@@ -12,7 +12,7 @@ use super::activations::{self, TILE_STEP as STEP};
 use super::ahead::{Ahead, PART};
 use super::job::Sums;
 use crate::cpu::LANES;
-use crate::cpu::amx::{Amx, Fetch, PANEL_ROW, Shape, Steps, TILE_ROWS, Tiles};
+use crate::cpu::amx::{Amx, Begin, Fetch, PANEL_ROW, Shape, Steps, TILE_ROWS, Tiles};
 use crate::packed::formats::PANEL;
 
 /// Bytes of a panel that a step reads.
@@ -37,6 +37,8 @@ pub(super) struct TilePanel<'a> {
 struct Part<'a> {
     first: usize,
     bytes: &'a [u8],
+    /// Steps of K whose sums are asked for.
+    range: Range<usize>,
     ahead: Ahead,
 }
 
@@ -48,22 +50,23 @@ impl TilePanel<'_> {
         let steps = self.panel.len().div_ceil(STEP_BYTES);
         assert_eq!(self.x.len(), self.sums.len() * steps * STEP);
         let mut tiles = Tiles::new(amx);
+        let range = elements.start / STEP..elements.end.div_ceil(STEP);
         let whole = (self.panel.len() / STEP_BYTES).min(elements.end / STEP);
         let part = if self.sums.len() > TILE_ROWS { MANY_STEPS } else { FEW_STEPS };
-        for first in (elements.start / STEP..whole).step_by(part) {
+        for first in (range.start..whole).step_by(part) {
             let end = whole.min(first + part);
             let (before, after) = self.panel.split_at(end * STEP_BYTES);
             let next = if end * STEP >= elements.end { self.next } else { after };
             let ahead = Ahead::of_part(next, part * STEP_BYTES, self.sums.len(), STEP_BYTES);
             let bytes = &before[first * STEP_BYTES..];
-            self.rows(&mut tiles, steps, Part { first, bytes, ahead });
+            self.rows(&mut tiles, steps, Part { first, bytes, range: range.clone(), ahead });
         }
         if whole * STEP < elements.end {
             let mut last = [0; STEP_BYTES];
             let rest = &self.panel[whole * STEP_BYTES..];
             last[..rest.len()].copy_from_slice(rest);
             let ahead = Ahead::of(self.next, self.sums.len(), STEP_BYTES);
-            self.rows(&mut tiles, steps, Part { first: whole, bytes: &last, ahead });
+            self.rows(&mut tiles, steps, Part { first: whole, bytes: &last, range, ahead });
         }
     }
 
@@ -79,6 +82,14 @@ impl TilePanel<'_> {
             tiles.shape(Shape { rows, depth: STEP / 2 });
             let vectors = if second > 0 { 2 } else { 4 };
             let steps = part.bytes.len() / STEP_BYTES;
+            // Sums of a single tile of rows stay in their registers from part to part.
+            let alone = m <= TILE_ROWS;
+            let begin = match part.first {
+                0 => Begin::Zero,
+                first if alone && first > part.range.start => Begin::Kept,
+                _ => Begin::Stored,
+            };
+            let store = !alone || part.first + steps == part.range.end;
             let x = &self.x[row * total * STEP..(row + left) * total * STEP];
             let (x, behind) = x.split_at(first * total * STEP);
             let x = &x[part.first * first * STEP..];
@@ -92,7 +103,8 @@ impl TilePanel<'_> {
                     right: part.bytes[v * LANES * 4..].as_ptr(),
                     right_row: PANEL_ROW,
                     sums: sums.as_mut_ptr().cast::<f32>().wrapping_add(v * LANES),
-                    fresh: part.first == 0,
+                    begin,
+                    store,
                     fetch: Fetch { next: fetch.0, lines: fetch.1 },
                 };
                 // SAFETY: the shape was set; `x` and `behind` hold `steps` steps of their rows

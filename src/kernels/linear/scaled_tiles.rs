@@ -9,7 +9,7 @@ use super::activations::{ByteLine, ByteTiles, GROUPS, PART_BLOCKS, RowScale};
 use super::ahead::Ahead;
 use super::job::Sums;
 use super::scaled_rows::scaled;
-use crate::cpu::amx::{Amx, Fetch, Shape, Steps, TILE_ROWS, Tiles};
+use crate::cpu::amx::{Amx, Begin, Fetch, Shape, Steps, TILE_ROWS, Tiles};
 use crate::cpu::{Kernel, LANES, Products};
 use crate::packed::formats::{Format, PANEL, Q8_0};
 
@@ -42,7 +42,15 @@ impl Kernel for ScaledTiles<'_> {
             let next = if index + 1 < parts { &panel[(index + 1) * PART..] } else { next };
             let step = PART.min(next.len()).div_ceil(STEPS);
             let mut ahead = Ahead::of_part(next, PART, sums.len(), step);
-            let part = Part { index, parts, cells };
+            // Sums of a single tile of rows stay in their registers, which are cut anew where a part is shorter.
+            let alone = sums.len() <= TILE_ROWS;
+            let begin = match index {
+                0 => Begin::Zero,
+                _ if alone && cells.len() == PART => Begin::Kept,
+                _ => Begin::Stored,
+            };
+            let store = !alone || (index + 2) * PART > panel.len();
+            let part = Part { index, parts, cells, begin, store };
             for row in (0..sums.len()).step_by(2 * TILE_ROWS) {
                 let rows = row..sums.len().min(row + 2 * TILE_ROWS);
                 let lines = &x.lines[rows.start * parts * STEPS..rows.end * parts * STEPS];
@@ -62,6 +70,9 @@ struct Part<'a> {
     /// How many there are.
     parts: usize,
     cells: &'a [u8],
+    begin: Begin,
+    /// Whether sums are stored.
+    store: bool,
 }
 
 impl Part<'_> {
@@ -90,7 +101,8 @@ impl Part<'_> {
                 right: self.cells[Q8_0::SCALES + v * 4 * LANES..].as_ptr(),
                 right_row: Q8_0::CELL,
                 sums: sums.as_mut_ptr().cast::<f32>().wrapping_add(v * LANES),
-                fresh: self.index == 0,
+                begin: self.begin,
+                store: self.store,
                 fetch: Fetch { next, lines },
             };
             // SAFETY: the shape was set; the slices hold all steps of their rows, each cell has eight rows of 256 bytes
