@@ -140,6 +140,8 @@ pub struct WeightsFit {
     pub dtype: Option<DType>,
     /// What matrices are rounded to as they are loaded.
     pub kind: Option<WeightKind>,
+    /// Bits that an element of bf16 takes in memory.
+    pub bf16_bits: usize,
 }
 
 impl WeightsFit {
@@ -152,7 +154,11 @@ impl WeightsFit {
     ///
     /// [`PlanError::Weights`], with the largest kind of matrices that would fit.
     pub fn check(&self, free: usize, device: &str) -> Result<(), PlanError> {
-        let needed = self.kind.map_or(self.stored, |kind| self.rounded(kind));
+        let needed = match (self.kind, self.dtype) {
+            (Some(kind), _) => self.rounded(kind),
+            (None, Some(DType::BF16)) => self.rounded(WeightKind::Bf16),
+            (None, _) => self.stored,
+        };
         if needed <= free {
             return Ok(());
         }
@@ -172,7 +178,11 @@ impl WeightsFit {
     /// Bytes of all tensors once they are rounded to `kind`.
     fn rounded(&self, kind: WeightKind) -> usize {
         let stored = self.dtype.map_or(16, |dtype| dtype.size_in_bytes() * 8);
-        self.stored / (stored * 10) * kind.tenths_of_bits()
+        let tenths = match kind {
+            WeightKind::Bf16 => 10 * self.bf16_bits,
+            _ => kind.tenths_of_bits(),
+        };
+        self.stored / (stored * 10) * tenths
     }
 }
 
@@ -323,7 +333,8 @@ mod tests {
 
     #[test]
     fn weights_that_do_not_fit_are_refused_with_what_would() {
-        let weights = WeightsFit { stored: 16 << 30, dtype: Some(DType::BF16), kind: None };
+        let (stored, dtype) = (16 << 30, Some(DType::BF16));
+        let weights = WeightsFit { stored, dtype, kind: None, bf16_bits: 16 };
         assert_eq!(weights.check(16 << 30, "cuda:0"), Ok(()));
         let error =
             |weights: WeightsFit, free| weights.check(free, "cuda:0").unwrap_err().to_string();
@@ -335,6 +346,9 @@ mod tests {
         let rounded = WeightsFit { kind: Some(WeightKind::Q8_0), ..weights };
         assert_eq!(rounded.check(9 << 30, "cpu"), Ok(()));
         assert!(error(rounded, 8 << 30).contains("about 8.5 GiB"));
+        let compressed = WeightsFit { bf16_bits: 12, ..weights };
+        assert_eq!(compressed.check(12 << 30, "cpu"), Ok(()));
+        assert!(error(compressed, 11 << 30).contains("about 12.0 GiB"));
         // What is in blocks already can't be rounded again.
         let blocks = WeightsFit { dtype: None, ..weights };
         assert!(error(blocks, 10 << 30).contains("a smaller or more quantized model"));

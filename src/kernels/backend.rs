@@ -1,11 +1,13 @@
-//! Which code computes an operation, and the only reader of the environment variable
-//! `SCONCE_KERNELS`, which changes it for tensors on the CPU:
+//! Which code computes an operation, and the only reader of two environment variables. `SCONCE_KERNELS` changes it for
+//! tensors on the CPU:
 //!
 //! - a level's name (`scalar`, `avx2`, ...): the kernels for that instruction set, not for the best one
 //! - `portable`: plain candle operations, as on devices without kernels of ours
 //! - `cuda-on-host:PATH`: the CUDA kernels, from a library that a C++ compiler made of them
 //!
-//! It is read once, at the first operation.
+//! `SCONCE_BF16` says how matrices of bf16 lie in memory: `whole`, or in `twelve-bits` each (`packed/twelve_bits.rs`).
+//!
+//! Both are read once, at the first operation.
 
 use std::sync::OnceLock;
 
@@ -14,6 +16,7 @@ use candle_core::Device;
 use super::cpu::Level;
 
 const VARIABLE: &str = "SCONCE_KERNELS";
+const BF16: &str = "SCONCE_BF16";
 const PORTABLE: &str = "portable";
 const CUDA_ON_HOST: &str = "cuda-on-host:";
 
@@ -53,6 +56,23 @@ impl Backend {
 /// weights: the best of this machine, or the one that the environment names.
 pub fn cpu_level() -> Level {
     Choice::get().level
+}
+
+/// Whether matrices of bf16 are kept in twelve bits each: what the environment says, or what suits the level.
+pub(super) fn twelve_bits_for_bf16() -> bool {
+    static CHOICE: OnceLock<bool> = OnceLock::new();
+    *CHOICE.get_or_init(|| {
+        let usual = cpu_level().decodes_soon();
+        match std::env::var(BF16).ok().as_deref() {
+            Some("whole") => false,
+            Some("twelve-bits") => true,
+            Some(other) => {
+                tracing::warn!("{BF16}={other} is neither whole nor twelve-bits; it is left out");
+                usual
+            }
+            None => usual,
+        }
+    })
 }
 
 /// The library of CUDA kernels for the host that the environment names.

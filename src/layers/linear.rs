@@ -80,11 +80,11 @@ impl Matrix {
         let backend = Backend::of(weights.device());
         let form = if backend.is_cpu() {
             let packed = pack(stored, kind)?;
-            weights.tally().add(&format!("{:?}", packed.kind()), packed.size_in_bytes());
+            weights.tally().add(&packed.form(), packed.size_in_bytes());
             Form::Packed(Arc::new(packed))
         } else if backend.is_cuda() && is_packed_on_device(stored, kind)? {
             let packed = pack(stored, kind)?;
-            weights.tally().add(&format!("{:?}", packed.kind()), packed.size_in_bytes());
+            weights.tally().add(&packed.form(), packed.size_in_bytes());
             Form::PackedOnDevice(packed.to_device(weights.device())?)
         } else {
             // Other devices have no products of kinds that the tensor library doesn't have.

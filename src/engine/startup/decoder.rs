@@ -111,7 +111,9 @@ impl LoadedModel {
         // Ranks on the CPU share its memory.
         let parts = if device.device.is_cpu() { ranks / here } else { ranks };
         let stored = needed / parts;
-        let weights_fit = WeightsFit { stored, dtype: hf_config.dtype(), kind: config.weight_kind };
+        let (dtype, kind) = (hf_config.dtype(), config.weight_kind);
+        let bf16_bits = if source.was_quantized() { 16 } else { device.bf16_bits() };
+        let weights_fit = WeightsFit { stored, dtype, kind, bf16_bits };
         weights_fit.check(device.memory()?.free, &device.name)?;
         let identity = ModelIdentity::of(source, config)?;
         let weights = source.weights(&device.device).with_progress(progress);

@@ -7,7 +7,9 @@ use candle_core::{CudaDevice, Device};
 use super::cgroup;
 use super::error::StartupError;
 use crate::config::DeviceChoice;
+use crate::kernels::backend::Backend;
 use crate::kernels::cuda::settings::prepare;
+use crate::kernels::packed;
 
 /// A device that is ready to compute.
 #[derive(Clone, Debug)]
@@ -53,6 +55,11 @@ impl OpenDevice {
             Device::Cuda(device) => cuda_memory(device),
             Device::Cpu | Device::Metal(_) => Ok(DeviceMemory { free: host_memory()?, own: None }),
         }
+    }
+
+    /// Bits that an element of a matrix of bf16 takes there, if its numbers are like those of most.
+    pub(super) fn bf16_bits(&self) -> usize {
+        if Backend::of(&self.device).is_cpu() { packed::bits_of_bf16() } else { 16 }
     }
 }
 

@@ -107,7 +107,7 @@ impl Forecast {
             .then(|| Ok::<_, StartupError>(models::spec_on(&hf_config?, &device.device)?))
             .transpose()?;
         let outlines = source.outlines().map_err(ModelError::from)?;
-        let weights = weights(&outlines, config, decoder.as_ref());
+        let weights = weights(&outlines, config, decoder.as_ref(), device.bf16_bits());
         let mut forecast = Self {
             weights,
             facts: None,
@@ -271,6 +271,7 @@ fn weights(
     outlines: &[Outline],
     config: &EngineConfig,
     spec: Option<&DecoderSpec>,
+    bf16_bits: usize,
 ) -> BTreeMap<(Part, String), Share> {
     let mut all: BTreeMap<(Part, String), Share> = BTreeMap::new();
     let has_embedding = outlines.iter().any(|one| part_of(&one.name, spec) == Part::Embedding);
@@ -291,10 +292,12 @@ fn weights(
         let share = all.entry((part, name)).or_default();
         let elements: usize = tensor.dims.iter().product();
         share.elements += elements;
-        share.bytes += match target {
+        let bytes = match target {
             Some(kind) => elements / columns * (columns / kind.block_size()) * kind.type_size(),
             None => tensor.bytes,
         };
+        let compressed = is_matrix && kind == GgmlDType::BF16 && bf16_bits < 16;
+        share.bytes += if compressed { bytes / 16 * bf16_bits } else { bytes };
     }
     all
 }

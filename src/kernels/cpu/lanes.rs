@@ -180,6 +180,20 @@ pub(crate) trait Products: Lanes {
     fn lookup(self, table: &[u8; 16], x: Self::Bytes) -> Self::Bytes {
         self.load_bytes(&self.bytes_to_array(x).map(|index| table[usize::from(index & 15)]))
     }
+    /// Words of two bytes, a lower and an upper one: of each sixteen bytes those of the first eight, then those of the
+    /// others.
+    #[inline(always)]
+    fn interleave_bytes(self, lower: Self::Bytes, upper: Self::Bytes) -> [Self::Bytes; 2] {
+        let [lower, upper] = [lower, upper].map(|bytes| self.bytes_to_array(bytes));
+        [0, 8].map(|first| {
+            let mut words = [0; 4 * LANES];
+            for (i, word) in words.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                let byte = i / 8 * 16 + first + i % 8;
+                *word = [lower[byte], upper[byte]];
+            }
+            self.load_bytes(&words)
+        })
+    }
     /// Sixteen points of eight numbers, a byte each: the first four of each, then the others.
     #[inline(always)]
     fn points_of_eight<const N: usize>(

@@ -129,6 +129,17 @@ impl Level {
         paired
     }
 
+    /// Whether bf16 in twelve bits each are decoded in less time than it takes to read the bits that they lack. Measured
+    /// with 5 to 11 GB/s for a core: with vectors of 512 bits products of one to four rows take 0.83 to 0.87 of the time,
+    /// with 256 bits 0.93 to 1.15. On ARM nothing was measured.
+    pub(crate) fn decodes_soon(self) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(_) | Set::Avx512Vnni(_) | Set::Amx(_) => true,
+            _ => false,
+        }
+    }
+
     /// The level's tile registers, if it has them.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn tiles(self) -> Option<Tiled> {

@@ -13,8 +13,6 @@
 pub(super) use caches::{nearest_alone, open_pages};
 pub(super) use lanes::{Element, Kernel, LANES, Lanes, Products, load_tail};
 pub use level::Level;
-#[cfg(target_arch = "x86_64")]
-pub(super) use level::Tiled;
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod amx;

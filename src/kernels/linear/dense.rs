@@ -14,12 +14,12 @@ use crate::cpu::{Element, Kernel, LANES, Products};
 use crate::packed::formats::PANEL;
 
 /// Rows from which on a part of a panel is widened to f32 once, and not by each tile.
-const WIDEN_FROM: usize = 6;
+pub(super) const WIDEN_FROM: usize = 6;
 /// Steps between which nothing is fetched ahead: with the bookkeeping of it at each step, rows' addresses don't stay
 /// in registers, which takes longer than products of 256-bit vectors do.
 const UNROLLED: usize = 4;
 /// Elements of K in a part that is widened: 16 KiB of f32.
-const WIDENED: usize = PART / size_of::<[f32; PANEL]>();
+pub(super) const WIDENED: usize = PART / size_of::<[f32; PANEL]>();
 
 /// What is read at one step along K: weights of 64 columns and an activation to go with them.
 pub(super) trait Step {
@@ -183,17 +183,13 @@ impl<S: Step> DensePanel<'_, S> {
     #[inline(always)]
     fn run_widened<L: Products>(self, l: L, weights: &[[S::Weight; PANEL]]) {
         let mut wide = [[0.0; PANEL]; WIDENED];
-        let (x, steps) = (S::floats(self.x), self.steps * S::ELEMENTS);
-        for (part, weights) in weights.chunks(WIDENED / S::ELEMENTS).enumerate() {
-            let wide = &mut wide[..weights.len() * S::ELEMENTS];
-            for (w, wide) in weights.iter().zip(wide.chunks_exact_mut(S::ELEMENTS)) {
-                S::widen(l, w, wide);
-            }
-            let next = self.after(part * (WIDENED / S::ELEMENTS) + weights.len());
+        let (x, steps, part) = (self.x, self.steps, WIDENED / S::ELEMENTS);
+        for (index, weights) in weights.chunks(part).enumerate() {
+            let first = index * part;
+            let next = self.after(first + weights.len());
             let step = size_of::<[S::Weight; PANEL]>() / S::ELEMENTS;
             let ahead = Ahead::of(next, self.sums.len(), step);
-            let first = part * WIDENED;
-            Part::<SingleF32> { x, steps, first, weights: wide, ahead }.run(l, self.sums);
+            Part::<S> { x, steps, first, weights, ahead }.widened(l, &mut wide).run(l, self.sums);
         }
     }
 
@@ -206,18 +202,39 @@ impl<S: Step> DensePanel<'_, S> {
 }
 
 /// Some steps of K, which all rows meet before any of them goes on.
-struct Part<'a, S: Step> {
+pub(super) struct Part<'a, S: Step> {
     /// `[m][steps]`
-    x: &'a [S::Activation],
-    steps: usize,
-    first: usize,
-    weights: &'a [[S::Weight; PANEL]],
-    ahead: Ahead,
+    pub(super) x: &'a [S::Activation],
+    /// Of all parts.
+    pub(super) steps: usize,
+    /// Steps before this part.
+    pub(super) first: usize,
+    pub(super) weights: &'a [[S::Weight; PANEL]],
+    /// Lines to fetch at each step, of which a widened part has one for each element of K.
+    pub(super) ahead: Ahead,
 }
 
-impl<S: Step> Part<'_, S> {
+impl<'a, S: Step> Part<'a, S> {
+    /// The same part in f32.
     #[inline(always)]
-    fn run<L: Products>(mut self, l: L, sums: &mut [Sums]) {
+    pub(super) fn widened<'w, L: Products>(
+        self,
+        l: L,
+        wide: &'w mut [[f32; PANEL]; WIDENED],
+    ) -> Part<'w, SingleF32>
+    where
+        'a: 'w,
+    {
+        let wide = &mut wide[..self.weights.len() * S::ELEMENTS];
+        for (w, wide) in self.weights.iter().zip(wide.chunks_exact_mut(S::ELEMENTS)) {
+            S::widen(l, w, wide);
+        }
+        let (steps, first) = (self.steps * S::ELEMENTS, self.first * S::ELEMENTS);
+        Part { x: S::floats(self.x), steps, first, weights: wide, ahead: self.ahead }
+    }
+
+    #[inline(always)]
+    pub(super) fn run<L: Products>(mut self, l: L, sums: &mut [Sums]) {
         let mut row = 0;
         while row < sums.len() {
             let left = sums.len() - row;

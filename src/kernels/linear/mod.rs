@@ -46,6 +46,7 @@ mod scaled_rows;
 mod scaled_tiles;
 #[cfg(test)]
 mod tests;
+mod twelve_bits;
 mod unpacked;
 
 /// `x [.., K]` in f32, or in its [`input_type`], times the transpose of `weight [N, K]`, plus

@@ -11,12 +11,15 @@ use half::bf16;
 use super::activations::{self, TILE_STEP as STEP};
 use super::ahead::{Ahead, PART};
 use super::job::Sums;
-use crate::cpu::LANES;
 use crate::cpu::amx::{Amx, Begin, Fetch, PANEL_ROW, Shape, Steps, TILE_ROWS, Tiles};
+use crate::cpu::{Kernel, LANES, Products};
 use crate::packed::formats::PANEL;
+use crate::packed::twelve_bits::{ROW_BYTES, Row, TwelveBitPanel};
 
 /// Bytes of a panel that a step reads.
 const STEP_BYTES: usize = STEP * PANEL * size_of::<bf16>();
+/// Rows of a panel that a step reads.
+const STEP_ROWS: usize = STEP / 2;
 /// Steps of a part where rows are many: tiles of sums change rarely, and what stays in the
 /// second-level cache comes soon enough.
 const MANY_STEPS: usize = 32;
@@ -25,12 +28,22 @@ const FEW_STEPS: usize = PART / STEP_BYTES;
 
 /// One panel times all rows of `x`, to `sums`.
 pub(super) struct TilePanel<'a> {
+    pub(super) amx: Amx,
     /// Tiles of `sums.len()` rows, K filled up with zeros to whole steps.
     pub(super) x: &'a [bf16],
-    pub(super) panel: &'a [u8],
+    pub(super) weights: Weights<'a>,
+    /// Elements of K, which begin and, unless they are the last, end with whole steps. Sums begin where K does.
+    pub(super) elements: Range<usize>,
     /// What this thread will read next, most likely.
     pub(super) next: &'a [u8],
     pub(super) sums: &'a mut [Sums],
+}
+
+/// A panel as it lies in memory.
+pub(super) enum Weights<'a> {
+    Whole(&'a [u8]),
+    /// And room for what is decoded.
+    TwelveBits(TwelveBitPanel<'a>, &'a mut Vec<Row>),
 }
 
 /// A part of the panel, the first `first` steps before it being done.
@@ -42,20 +55,30 @@ struct Part<'a> {
     ahead: Ahead,
 }
 
-impl TilePanel<'_> {
-    /// Adds the products of the elements `elements` of K, which begin and, unless they are the last, end with whole
-    /// steps. Sums begin where K does.
-    pub(super) fn run(mut self, amx: Amx, elements: Range<usize>) {
+impl Kernel for TilePanel<'_> {
+    #[inline(always)]
+    fn run<L: Products>(mut self, l: L) {
         const { assert!(TILE_ROWS == activations::TILE_ROWS) }
-        let steps = self.panel.len().div_ceil(STEP_BYTES);
-        assert_eq!(self.x.len(), self.sums.len() * steps * STEP);
-        let mut tiles = Tiles::new(amx);
-        let range = elements.start / STEP..elements.end.div_ceil(STEP);
-        let whole = (self.panel.len() / STEP_BYTES).min(elements.end / STEP);
         let part = if self.sums.len() > TILE_ROWS { MANY_STEPS } else { FEW_STEPS };
+        match std::mem::replace(&mut self.weights, Weights::Whole(&[])) {
+            Weights::Whole(panel) => self.run_whole(panel, part),
+            Weights::TwelveBits(panel, room) => self.run_decoded(l, &panel, room, part),
+        }
+    }
+}
+
+impl TilePanel<'_> {
+    /// `part` steps at a time.
+    fn run_whole(&mut self, panel: &[u8], part: usize) {
+        let elements = self.elements.clone();
+        let steps = panel.len().div_ceil(STEP_BYTES);
+        assert_eq!(self.x.len(), self.sums.len() * steps * STEP);
+        let mut tiles = Tiles::new(self.amx);
+        let range = elements.start / STEP..elements.end.div_ceil(STEP);
+        let whole = (panel.len() / STEP_BYTES).min(elements.end / STEP);
         for first in (range.start..whole).step_by(part) {
             let end = whole.min(first + part);
-            let (before, after) = self.panel.split_at(end * STEP_BYTES);
+            let (before, after) = panel.split_at(end * STEP_BYTES);
             let next = if end * STEP >= elements.end { self.next } else { after };
             let ahead = Ahead::of_part(next, part * STEP_BYTES, self.sums.len(), STEP_BYTES);
             let bytes = &before[first * STEP_BYTES..];
@@ -63,10 +86,33 @@ impl TilePanel<'_> {
         }
         if whole * STEP < elements.end {
             let mut last = [0; STEP_BYTES];
-            let rest = &self.panel[whole * STEP_BYTES..];
+            let rest = &panel[whole * STEP_BYTES..];
             last[..rest.len()].copy_from_slice(rest);
             let ahead = Ahead::of(self.next, self.sums.len(), STEP_BYTES);
             self.rows(&mut tiles, steps, Part { first: whole, bytes: &last, range, ahead });
+        }
+    }
+
+    /// As [`Self::run_whole`], of a panel in twelve bits.
+    #[inline(always)]
+    fn run_decoded<L: Products>(
+        &mut self,
+        l: L,
+        panel: &TwelveBitPanel<'_>,
+        room: &mut Vec<Row>,
+        part: usize,
+    ) {
+        let steps = panel.rows().div_ceil(STEP_ROWS);
+        assert_eq!(self.x.len(), self.sums.len() * steps * STEP);
+        let mut tiles = Tiles::new(self.amx);
+        let range = self.elements.start / STEP..self.elements.end.div_ceil(STEP);
+        for first in range.clone().step_by(part) {
+            let end = range.end.min(first + part);
+            let bytes = bytes_of(panel.decode_to(l, first * STEP_ROWS..end * STEP_ROWS, room));
+            let next = if end < range.end { panel.bytes_from(end * STEP_ROWS) } else { self.next };
+            let step = STEP_ROWS * ROW_BYTES;
+            let ahead = Ahead::of_part(next, part * step, self.sums.len(), step);
+            self.rows(&mut tiles, steps, Part { first, bytes, range: range.clone(), ahead });
         }
     }
 
@@ -122,4 +168,10 @@ impl TilePanel<'_> {
             row += left;
         }
     }
+}
+
+/// Weights as they lie in memory.
+fn bytes_of(weights: &[[[bf16; 2]; PANEL]]) -> &[u8] {
+    // SAFETY: numbers of two bytes without padding.
+    unsafe { std::slice::from_raw_parts(weights.as_ptr().cast(), size_of_val(weights)) }
 }

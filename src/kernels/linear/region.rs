@@ -5,7 +5,6 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use candle_core::quantized::GgmlDType;
-use half::bf16;
 use sconce_blocks::Kind;
 
 #[cfg(target_arch = "x86_64")]
@@ -19,15 +18,15 @@ use super::dense::{DensePanel, Pairs, SingleF16, SingleF32, WidePairs};
 use super::finish::FinishPanel;
 use super::job::{Job, Sums};
 #[cfg(target_arch = "x86_64")]
-use super::pair_tiles::TilePanel;
+use super::pair_tiles::{TilePanel, Weights};
 use super::scaled_rows::ScaledPanel;
 #[cfg(target_arch = "x86_64")]
 use super::scaled_tiles::ScaledTiles;
-#[cfg(target_arch = "x86_64")]
-use crate::cpu::Tiled;
+use super::twelve_bits::DecodedPanel;
 use crate::cpu::{LANES, Level};
 use crate::packed::PackedMatrix;
 use crate::packed::formats::{PANEL, SUB_BLOCK, with_format};
+use crate::packed::twelve_bits::Row;
 use crate::pool;
 
 /// Fewer multiply-adds than this stay on the calling thread.
@@ -56,8 +55,16 @@ struct Scratch {
     /// One per row: a panel of the product, and of its gated partner.
     sums: Vec<Sums>,
     up: Vec<Sums>,
+    room: Room,
+}
+
+/// Room for parts of panels in the form that is multiplied.
+#[derive(Default)]
+struct Room {
     /// A panel of a kind without a packed form.
     widened: Vec<[f32; PANEL]>,
+    /// Rows of bf16 in twelve bits each.
+    decoded: Vec<Row>,
 }
 
 thread_local! {
@@ -126,7 +133,7 @@ fn run_panels(level: Level, x: &Activations<'_>, jobs: &[Job<'_>], chunk: Chunk)
     let Chunk { panels, next: next_chunk, rows, part } = chunk;
     let parts = x.k.div_ceil(part.max(1)).max(1);
     let mut scratch = SCRATCH.take();
-    let Scratch { sums, up, widened } = &mut scratch;
+    let Scratch { sums, up, room } = &mut scratch;
     // Sums of all panels are kept only where they wait for the next part.
     let kept = if parts > 1 { panels.len() } else { 1 };
     for all in [&mut *sums, up] {
@@ -150,10 +157,10 @@ fn run_panels(level: Level, x: &Activations<'_>, jobs: &[Job<'_>], chunk: Chunk)
             let operand = |matrix, next| Operand { matrix, panel, next, steps: steps.clone() };
             if let Some(Layer { matrix: partner, .. }) = job.finish.partner() {
                 let of_partner = ahead(partner, panel, steps.start);
-                product(level, x, operand(matrix, of_partner), rows.clone(), sums, widened);
-                product(level, x, operand(partner, next), rows.clone(), up, widened);
+                product(level, x, operand(matrix, of_partner), rows.clone(), sums, room);
+                product(level, x, operand(partner, next), rows.clone(), up, room);
             } else {
-                product(level, x, operand(matrix, next), rows.clone(), sums, widened);
+                product(level, x, operand(matrix, next), rows.clone(), sums, room);
             }
             if i + 1 == parts {
                 level.run(FinishPanel { job, panel, rows: rows.clone(), sums, up });
@@ -166,7 +173,7 @@ fn run_panels(level: Level, x: &Activations<'_>, jobs: &[Job<'_>], chunk: Chunk)
 /// What is fetched of a panel before it is read from element `start` of K on. Only bf16 is read in parts.
 fn ahead(matrix: &PackedMatrix, panel: usize, start: usize) -> &[u8] {
     let bytes = matrix.panel(panel);
-    &bytes[bytes.len().min(start * PANEL * size_of::<bf16>())..]
+    &bytes[bytes.len().min(matrix.offset_of(start))..]
 }
 
 /// The job that panel `panel` of all jobs' panels belongs to, and which of its own it is.
@@ -197,7 +204,7 @@ fn product(
     Operand { matrix, panel, next, steps }: Operand<'_>,
     rows: Range<usize>,
     sums: &mut [Sums],
-    widened: &mut Vec<[f32; PANEL]>,
+    Room { widened, decoded }: &mut Room,
 ) {
     let (k, bytes) = (x.k, matrix.panel(panel));
     let floats = || &x.floats()[rows.start * k..rows.end * k];
@@ -210,20 +217,36 @@ fn product(
             level.run(DensePanel::<SingleF16> { x: floats(), steps: k, panel: bytes, next, sums });
         }
         #[cfg(target_arch = "x86_64")]
-        Kind::Ggml(GgmlDType::BF16) if let Some(Tiled { amx, .. }) = level.tiles() => {
+        Kind::Ggml(GgmlDType::BF16) if let Some(tiled) = level.tiles() => {
             let width = k.next_multiple_of(TILE_STEP);
             let x = &x.tiles()[rows.start * width..rows.end * width];
-            TilePanel { x, panel: bytes, next, sums }.run(amx, steps);
+            let weights = match matrix.twelve_bit_panel(panel) {
+                Some(panel) => Weights::TwelveBits(panel, decoded),
+                None => Weights::Whole(bytes),
+            };
+            let amx = tiled.amx;
+            tiled.run(TilePanel { amx, x, weights, elements: steps, next, sums });
         }
         Kind::Ggml(GgmlDType::BF16) => {
             let steps = k.div_ceil(2);
             let rows = rows.start * steps..rows.end * steps;
-            if level.multiplies_pairs() {
-                let x = &x.pairs()[rows];
-                level.run(DensePanel::<Pairs> { x, steps, panel: bytes, next, sums });
-            } else {
-                let x = &x.wide_pairs()[rows];
-                level.run(DensePanel::<WidePairs> { x, steps, panel: bytes, next, sums });
+            match (matrix.twelve_bit_panel(panel), level.multiplies_pairs()) {
+                (Some(panel), true) => {
+                    let x = &x.pairs()[rows];
+                    level.run(DecodedPanel::<Pairs> { x, panel, next, sums, room: decoded });
+                }
+                (Some(panel), false) => {
+                    let x = &x.wide_pairs()[rows];
+                    level.run(DecodedPanel::<WidePairs> { x, panel, next, sums, room: decoded });
+                }
+                (None, true) => {
+                    let x = &x.pairs()[rows];
+                    level.run(DensePanel::<Pairs> { x, steps, panel: bytes, next, sums });
+                }
+                (None, false) => {
+                    let x = &x.wide_pairs()[rows];
+                    level.run(DensePanel::<WidePairs> { x, steps, panel: bytes, next, sums });
+                }
             }
         }
         Kind::W8A8 => {

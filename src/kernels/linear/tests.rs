@@ -95,6 +95,29 @@ fn bytes_with_a_scale_a_row(random: &mut Random, n: usize, k: usize) -> (Vec<u8>
     (bytes, Tensor::from_vec(exact, (n, k), &Device::Cpu).unwrap())
 }
 
+#[test]
+fn bf16_in_twelve_bits_give_the_same_sums_to_the_bit() {
+    let mut random = Random::new(21);
+    for (k, n) in [(2, 5), (46, 70), (128, 64), (330, 130)] {
+        let mut bytes = Vec::new();
+        for (i, number) in random.floats(n * k).into_iter().enumerate() {
+            // Few of them are of another size.
+            let number = if i % 300 == 299 { number * 1e20 } else { number };
+            bytes.extend(half::bf16::from_f32(number).to_le_bytes());
+        }
+        let whole = PackedMatrix::whole(n, k, &bytes).unwrap();
+        let packed = PackedMatrix::compressed(n, k, &bytes).unwrap().unwrap();
+        for m in [1, 2, 5, 6, 17, 40, 150] {
+            let x = random.tensor((m, k));
+            for level in Level::tested() {
+                let [ours, expected] =
+                    [&packed, &whole].map(|matrix| bits(&plain(level, &x, matrix, None)));
+                assert!(ours == expected, "{m} x {k} x {n}, {}", level.name());
+            }
+        }
+    }
+}
+
 /// Root mean square of the differences, in parts of that of `expected`.
 fn relative_error(ours: &Tensor, expected: &Tensor) -> f32 {
     let square = |values: Vec<f32>| values.iter().map(|x| x * x).sum::<f32>();

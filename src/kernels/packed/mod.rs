@@ -5,13 +5,12 @@
 //! of them lie along the lanes of a vector and a kernel reads memory in order:
 //!
 //! - f32, f16: `[N / 64][K][64]`
-//! - bf16: `[N / 64][K / 2][64][2]`, K padded to even
+//! - bf16: `[N / 64][K / 2][64][2]`, K padded to even; in twelve bits each where its numbers allow it, see
+//!   `twelve_bits`
 //! - quantized: `[N / 64][K / block]` cells, see `formats`
 //! - quantized in a kind without a packed form: rows as in the file, widened for each product
 //!
 //! It refuses to know what the matrix is multiplied with.
-
-use std::cell::RefCell;
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Result, Tensor, bail};
@@ -19,7 +18,9 @@ use sconce_blocks::Kind;
 
 use self::buffer::Buffer;
 use self::formats::{Format, PANEL, with_format};
-use super::backend::cpu_level;
+use self::stored::Stored;
+use self::twelve_bits::{Encode, ROW_BYTES, Row, TwelveBitPanel, TwelveBits};
+use super::backend::{cpu_level, twelve_bits_for_bf16};
 use super::cpu::Level;
 use super::fresh::Parts;
 use super::pool;
@@ -34,6 +35,7 @@ pub(super) mod formats;
 mod stored;
 #[cfg(test)]
 mod tests;
+pub(super) mod twelve_bits;
 mod unpack;
 
 /// A matrix `[rows, columns]` of which every row meets an activation row in a product.
@@ -43,6 +45,8 @@ pub struct PackedMatrix {
     rows: usize,
     columns: usize,
     panel_bytes: usize,
+    /// Of bf16 in twelve bits each.
+    twelve_bits: Option<TwelveBits>,
 }
 
 impl std::fmt::Debug for PackedMatrix {
@@ -84,9 +88,24 @@ impl PackedMatrix {
                 bytes.len()
             );
         }
-        let stored_kind = kind;
-        let rounded = target.map(|target| fitting(target, columns));
-        let kind = Self::kind_of(kind, columns, target);
+        let packed_kind = Self::kind_of(kind, columns, target);
+        // Bytes of one kind of the tensor library are the same, as those of W8A8 are Q8_0's.
+        let rounded = target.filter(|_| packed_kind.ggml() != kind.ggml());
+        let rounded = rounded.map(|target| fitting(target, columns));
+        let from = Stored { kind, rounded, rows, columns, bytes };
+        if packed_kind == GgmlDType::BF16
+            && columns.is_multiple_of(2)
+            && twelve_bits_for_bf16()
+            && let Some(packed) = Self::pack_in_twelve_bits(&from)?
+        {
+            return Ok(packed);
+        }
+        Self::pack_whole(packed_kind, &from)
+    }
+
+    /// All bits of all elements.
+    fn pack_whole(kind: Kind, from: &Stored<'_>) -> Result<Self> {
+        let Stored { rows, columns, .. } = *from;
         let panels = rows.div_ceil(PANEL);
         let panel_bytes = panel_bytes(kind, columns)?;
         // Rows that are stored as in the file are not padded to a whole last panel.
@@ -94,20 +113,54 @@ impl PackedMatrix {
         let mut buffer = Buffer::zeroed(len)?;
         let parts = Parts::new(buffer.bytes_mut());
         pool::for_each_chunk(panels, |panel| {
-            let rows = panel * PANEL..rows.min((panel + 1) * PANEL);
-            let from = &bytes[rows.start * row_bytes..rows.end * row_bytes];
             let to = panel * panel_bytes..len.min((panel + 1) * panel_bytes);
             // SAFETY: the ranges of different panels don't overlap.
             let to = unsafe { parts.part(to) };
-            // Bytes of one kind of the tensor library are the same, as those of W8A8 are Q8_0's.
-            match rounded.filter(|_| kind.ggml() != stored_kind.ggml()) {
-                None => pack_panel(kind, columns, from, to),
-                Some(rounded) => with_rounded(stored_kind, rounded, columns, from, |from| {
-                    pack_panel(kind, columns, from, to);
-                }),
-            }
+            from.panel(panel, |rows| pack_panel(kind, columns, rows, to));
         });
-        Ok(Self { buffer, kind, rows, columns, panel_bytes })
+        Ok(Self { buffer, kind, rows, columns, panel_bytes, twelve_bits: None })
+    }
+
+    /// bf16 with all of their bits, whatever numbers they are.
+    #[cfg(test)]
+    pub(super) fn whole(rows: usize, columns: usize, bytes: &[u8]) -> Result<Self> {
+        let kind = Kind::from(GgmlDType::BF16);
+        Self::pack_whole(kind, &Stored { kind, rounded: None, rows, columns, bytes })
+    }
+
+    /// As [`Self::whole`], but in twelve bits each if they can be.
+    #[cfg(test)]
+    pub(super) fn compressed(rows: usize, columns: usize, bytes: &[u8]) -> Result<Option<Self>> {
+        let kind = Kind::from(GgmlDType::BF16);
+        Self::pack_in_twelve_bits(&Stored { kind, rounded: None, rows, columns, bytes })
+    }
+
+    /// bf16 in twelve bits each; nothing if too many of the numbers are unlike the others.
+    fn pack_in_twelve_bits(from: &Stored<'_>) -> Result<Option<Self>> {
+        let kind = Kind::from(GgmlDType::BF16);
+        let Stored { rows, columns, .. } = *from;
+        let Some(least) = TwelveBits::least_of(&from.sample()) else { return Ok(None) };
+        let panel_bytes = columns / 2 * ROW_BYTES;
+        let mut exceptions = vec![Vec::new(); rows.div_ceil(PANEL)];
+        let mut buffer = Buffer::zeroed(exceptions.len() * panel_bytes)?;
+        let (to, beside) = (Parts::new(buffer.bytes_mut()), Parts::new(&mut exceptions));
+        pool::for_each_chunk(rows.div_ceil(PANEL), |panel| {
+            // SAFETY: the ranges of different panels don't overlap.
+            let (to, beside) = unsafe {
+                let bytes = panel * panel_bytes..(panel + 1) * panel_bytes;
+                (to.part(bytes), beside.part(panel..panel + 1))
+            };
+            let mut whole = vec![0; columns * 2 * PANEL];
+            from.panel(panel, |rows| pack_panel(kind, columns, rows, &mut whole));
+            let columns = PANEL.min(rows - panel * PANEL);
+            let exceptions = &mut beside[0];
+            cpu_level().run(Encode { least, columns, from: &whole, to, exceptions });
+        });
+        let twelve_bits = TwelveBits::new(least, exceptions, rows * columns);
+        Ok(twelve_bits.map(|twelve_bits| {
+            let twelve_bits = Some(twelve_bits);
+            Self { buffer, kind, rows, columns, panel_bytes, twelve_bits }
+        }))
     }
 
     /// The kind that a matrix of `kind` with rows of `columns` elements is packed in, rounded to `target`
@@ -162,9 +215,16 @@ impl PackedMatrix {
         self.kind
     }
 
+    /// How the elements lie in memory, as users read it: the kind, and in how many bits where that is not all of them.
+    pub fn form(&self) -> String {
+        let bits = self.twelve_bits.as_ref().map_or("", |_| " in 12 bits");
+        format!("{:?}{bits}", self.kind)
+    }
+
     /// Bytes of memory, padding included.
     pub fn size_in_bytes(&self) -> usize {
-        self.buffer.bytes().len()
+        let beside = self.twelve_bits.as_ref().map_or(0, TwelveBits::size_in_bytes);
+        self.buffer.bytes().len() + beside
     }
 
     /// Panels of 64 rows; the last may be partly padding.
@@ -179,16 +239,29 @@ impl PackedMatrix {
         &bytes[start..bytes.len().min(start + self.panel_bytes)]
     }
 
+    /// The panel, of bf16 in twelve bits each.
+    pub(super) fn twelve_bit_panel(&self, panel: usize) -> Option<TwelveBitPanel<'_>> {
+        Some(self.twelve_bits.as_ref()?.panel(panel, self.panel(panel)))
+    }
+
+    /// Where a panel of bf16 goes on with element `element` of K, an even one.
+    pub(super) fn offset_of(&self, element: usize) -> usize {
+        element / 2 * self.twelve_bits.as_ref().map_or(size_of::<Row>(), |_| ROW_BYTES)
+    }
+
     /// Row `row` as f32, exactly. `out` has one element per column.
     pub(super) fn widen_row(&self, level: Level, row: usize, out: &mut [f32]) {
         assert!(row < self.rows && out.len() == self.columns, "a row outside of the matrix");
+        if let Some(panel) = self.twelve_bit_panel(row / PANEL) {
+            return panel.column(row % PANEL, out);
+        }
         unpack::row(level, self.kind, self.panel(row / PANEL), row % PANEL, out);
     }
 
     /// A panel of a kind without a packed form, as a panel of f32: `[K][64]`.
     pub(super) fn widen_panel(&self, panel: usize, out: &mut [f32]) {
         let from = self.panel(panel);
-        with_rounded(self.kind, GgmlDType::F32, self.columns, from, |rows| {
+        stored::with_rounded(self.kind, GgmlDType::F32, self.columns, from, |rows| {
             // SAFETY: floats are four bytes without padding, and the borrow is exclusive.
             let out = unsafe {
                 std::slice::from_raw_parts_mut(out.as_mut_ptr().cast::<u8>(), size_of_val(out))
@@ -197,6 +270,11 @@ impl PackedMatrix {
             pack_panel(GgmlDType::F32.into(), self.columns, rows, out);
         });
     }
+}
+
+/// Bits that an element of a matrix of bf16 takes on this CPU, if its numbers are like those of most.
+pub fn bits_of_bf16() -> usize {
+    if twelve_bits_for_bf16() { 12 } else { 16 }
 }
 
 /// Whether products run on `kind` as it is packed.
@@ -254,25 +332,4 @@ fn pack_cells<F: Format>(blocks: usize, from: &[u8], to: &mut [u8]) {
             F::put(block, column, cell);
         }
     }
-}
-
-/// Gives rows of `from_kind` to `then` as rows of `kind`.
-fn with_rounded(
-    from_kind: Kind,
-    kind: GgmlDType,
-    columns: usize,
-    from: &[u8],
-    then: impl FnOnce(&[u8]),
-) {
-    thread_local! {
-        static ROWS: RefCell<(Vec<f32>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
-    }
-    ROWS.with_borrow_mut(|(wide, rounded)| {
-        let rows = from.len() / (columns / from_kind.block_size() * from_kind.type_size()).max(1);
-        wide.resize(rows * columns, 0.0);
-        stored::widen(from_kind, from, wide);
-        rounded.clear();
-        stored::narrow(kind, wide, rounded);
-        then(rounded);
-    });
 }

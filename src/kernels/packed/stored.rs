@@ -1,6 +1,9 @@
 //! Rows as a file stores them: widened with candle's own block formats, so a row equals what
 //! `QTensor::dequantize` gives, to the bit; and narrowed to another kind with candle's quantizers.
 
+use std::cell::RefCell;
+use std::ops::Range;
+
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::k_quants::{
     BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K,
@@ -9,6 +12,47 @@ use candle_core::quantized::k_quants::{
 use candle_core::{Result, bail};
 use half::{bf16, f16};
 use sconce_blocks::{Kind, dequantize};
+
+use super::formats::PANEL;
+
+/// A matrix as a file stores it, and what its elements are rounded to.
+pub(super) struct Stored<'a> {
+    pub(super) kind: Kind,
+    pub(super) rounded: Option<GgmlDType>,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// Row after row, whole ones.
+    pub(super) bytes: &'a [u8],
+}
+
+/// Rows of a sample.
+const SAMPLE: usize = 64;
+
+impl Stored<'_> {
+    /// Gives the rows of a panel to `then`, rounded.
+    pub(super) fn panel(&self, panel: usize, then: impl FnOnce(&[u8])) {
+        self.rows(panel * PANEL..self.rows.min((panel + 1) * PANEL), then);
+    }
+
+    /// Some rows from all of the matrix, rounded.
+    pub(super) fn sample(&self) -> Vec<u8> {
+        let mut sample = Vec::new();
+        let count = self.rows.min(SAMPLE);
+        for row in (0..count).map(|i| i * self.rows / count) {
+            self.rows(row..row + 1, |row| sample.extend_from_slice(row));
+        }
+        sample
+    }
+
+    fn rows(&self, rows: Range<usize>, then: impl FnOnce(&[u8])) {
+        let row_bytes = self.bytes.len() / self.rows.max(1);
+        let from = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
+        match self.rounded {
+            None => then(from),
+            Some(rounded) => with_rounded(self.kind, rounded, self.columns, from, then),
+        }
+    }
+}
 
 /// Bytes of a row of `columns` elements.
 ///
@@ -57,6 +101,27 @@ pub(super) fn widen(kind: Kind, bytes: &[u8], out: &mut [f32]) {
 /// Rounds floats to whole blocks of `kind`, appended to `out`.
 pub(super) fn narrow(kind: GgmlDType, from: &[f32], out: &mut Vec<u8>) {
     with_blocks!(kind, narrow_blocks(from, out));
+}
+
+/// Gives rows of `from_kind` to `then` as rows of `kind`.
+pub(super) fn with_rounded(
+    from_kind: Kind,
+    kind: GgmlDType,
+    columns: usize,
+    from: &[u8],
+    then: impl FnOnce(&[u8]),
+) {
+    thread_local! {
+        static ROWS: RefCell<(Vec<f32>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+    }
+    ROWS.with_borrow_mut(|(wide, rounded)| {
+        let rows = from.len() / (columns / from_kind.block_size() * from_kind.type_size()).max(1);
+        wide.resize(rows * columns, 0.0);
+        widen(from_kind, from, wide);
+        rounded.clear();
+        narrow(kind, wide, rounded);
+        then(rounded);
+    });
 }
 
 fn widen_blocks<B: GgmlType>(bytes: &[u8], out: &mut [f32]) {

@@ -2,8 +2,10 @@
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device};
+use half::bf16;
 use sconce_blocks::{Coded, dequantize};
 
+use super::super::cpu::{Kernel, Products};
 use super::super::random::{Random, bits, values};
 use super::*;
 
@@ -121,10 +123,100 @@ fn a_target_that_rows_dont_divide_into_gives_way_to_the_next_larger() {
     assert_eq!(kind(GgmlDType::Q8_0, 7), GgmlDType::BF16);
 }
 
+/// Little-endian bf16, every `rare`th of them with any bits at all.
+fn numbers(random: &mut Random, count: usize, rare: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (i, number) in random.floats(count).into_iter().enumerate() {
+        let number = if i % rare == rare / 2 {
+            bf16::from_bits(u16::try_from(random.below(1 << 16)).unwrap())
+        } else {
+            bf16::from_f32(number)
+        };
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn bf16_in_twelve_bits_come_back_to_the_bit() {
+    let mut random = Random::new(7);
+    for (n, k) in [(1, 2), (64, 16), (65, 34), (130, 46), (15, 32), (200, 256)] {
+        let bytes = numbers(&mut random, n * k, 200);
+        let packed = PackedMatrix::compressed(n, k, &bytes).unwrap().unwrap();
+        let numbers = bytes.as_chunks::<2>().0.iter();
+        let expected: Vec<u32> =
+            numbers.map(|bytes| bf16::from_le_bytes(*bytes).to_f32().to_bits()).collect();
+        assert_eq!(unpacked(cpu_level(), &packed), expected, "{n} x {k}");
+    }
+}
+
+#[test]
+fn every_level_decodes_rows_as_they_were() {
+    let (n, k) = (70, 256);
+    let bytes = numbers(&mut Random::new(8), n * k, 150);
+    let whole = PackedMatrix::whole(n, k, &bytes).unwrap();
+    let packed = PackedMatrix::compressed(n, k, &bytes).unwrap().unwrap();
+    for level in Level::available() {
+        for (panel, rows) in [(0, 0..1), (0, 3..67), (1, 64..128), (0, 120..131), (1, 0..131)] {
+            let mut room = Vec::new();
+            let decoded = packed.twelve_bit_panel(panel).unwrap();
+            level.run(Decode { panel: decoded, rows: rows.clone(), room: &mut room });
+            for (row, decoded) in rows.zip(&room) {
+                for (column, pair) in decoded.0.iter().enumerate() {
+                    let at = 4 * (row * PANEL + column);
+                    let expected = whole.panel(panel).get(at..at + 4).unwrap_or(&[0; 4]);
+                    // What columns beyond the last one hold is never asked for.
+                    let used = panel * PANEL + column < n || row >= k / 2;
+                    let ours = pair.map(bf16::to_le_bytes);
+                    let name = level.name();
+                    assert!(!used || ours.as_flattened() == expected, "{name}, {row}, {column}");
+                }
+            }
+        }
+    }
+}
+
+struct Decode<'a> {
+    panel: TwelveBitPanel<'a>,
+    rows: std::ops::Range<usize>,
+    room: &'a mut Vec<Row>,
+}
+
+impl Kernel for Decode<'_> {
+    fn run<L: Products>(self, l: L) {
+        self.panel.decode_to(l, self.rows, self.room);
+    }
+}
+
+#[test]
+fn bf16_of_many_sizes_have_no_codes() {
+    let mut random = Random::new(9);
+    let (n, k) = (70, 128);
+    for rare in [1, 20] {
+        let bytes = numbers(&mut random, n * k, rare);
+        assert!(PackedMatrix::compressed(n, k, &bytes).unwrap().is_none());
+    }
+    // A sample that is unlike the rest.
+    let mut bytes = vec![0; 2 * 640 * k];
+    for row in (0..640).filter(|row| row % 10 > 0) {
+        bytes[2 * row * k..2 * (row + 1) * k].copy_from_slice(&numbers(&mut random, k, 1));
+    }
+    assert!(PackedMatrix::compressed(640, k, &bytes).unwrap().is_none());
+}
+
+#[test]
+fn bf16_in_twelve_bits_take_three_quarters_of_the_memory() {
+    let (n, k) = (128, 512);
+    let bytes = numbers(&mut Random::new(4), n * k, n * k);
+    let packed = PackedMatrix::compressed(n, k, &bytes).unwrap().unwrap();
+    let least = n * k / 2 * 3;
+    assert!((least..least + least / 50).contains(&packed.size_in_bytes()));
+}
+
 #[test]
 fn packing_costs_no_more_memory_than_the_file() {
     let tensor = Random::new(4).tensor((128, 512));
-    for kind in [GgmlDType::Q8_0, GgmlDType::Q4_0, GgmlDType::Q5_1, GgmlDType::Q6K, GgmlDType::BF16]
+    for kind in [GgmlDType::Q8_0, GgmlDType::Q4_0, GgmlDType::Q5_1, GgmlDType::Q6K, GgmlDType::F16]
     {
         let quantized = QTensor::quantize(&tensor, kind).unwrap();
         let packed = PackedMatrix::from_quantized(&quantized).unwrap();

@@ -216,6 +216,13 @@ impl<const DOTS: bool> Products for Avx2<DOTS> {
         })
     }
     #[inline(always)]
+    fn interleave_bytes(self, lower: Self::Bytes, upper: Self::Bytes) -> [Self::Bytes; 2] {
+        [
+            both!(I => _mm256_unpacklo_epi8(lower[I], upper[I])),
+            both!(I => _mm256_unpackhi_epi8(lower[I], upper[I])),
+        ]
+    }
+    #[inline(always)]
     fn points_of_eight<const N: usize>(
         self,
         book: &[u64; N],

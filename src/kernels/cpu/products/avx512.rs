@@ -186,6 +186,10 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
         })
     }
     #[inline(always)]
+    fn interleave_bytes(self, lower: Self::Bytes, upper: Self::Bytes) -> [Self::Bytes; 2] {
+        cpu!([_mm512_unpacklo_epi8(lower, upper), _mm512_unpackhi_epi8(lower, upper)])
+    }
+    #[inline(always)]
     fn points_of_eight<const N: usize>(
         self,
         book: &[u64; N],

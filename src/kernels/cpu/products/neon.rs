@@ -216,6 +216,10 @@ impl<const EXTENSIONS: u8> Products for Neon<EXTENSIONS> {
         each!(I => vqtbl1q_u8(vld1q_u8(table.as_ptr()), x[I]))
     }
     #[inline(always)]
+    fn interleave_bytes(self, lower: Self::Bytes, upper: Self::Bytes) -> [Self::Bytes; 2] {
+        [each!(I => vzip1q_u8(lower[I], upper[I])), each!(I => vzip2q_u8(lower[I], upper[I]))]
+    }
+    #[inline(always)]
     fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {
         if EXTENSIONS < DOT {
             return each!(I => dot(acc[I], w[I], x[I]));
