@@ -112,7 +112,7 @@ impl LoadedModel {
         let parts = if device.device.is_cpu() { ranks / here } else { ranks };
         let stored = needed / parts;
         let (dtype, kind) = (hf_config.dtype(), config.weight_kind);
-        let bf16_bits = if source.was_quantized() { 16 } else { device.bf16_bits() };
+        let bf16_bits = device.bf16_bits_of(source);
         let weights_fit = WeightsFit { stored, dtype, kind, bf16_bits };
         weights_fit.check(device.memory()?.free, &device.name)?;
         let identity = ModelIdentity::of(source, config)?;

@@ -10,6 +10,7 @@ use crate::config::DeviceChoice;
 use crate::kernels::backend::Backend;
 use crate::kernels::cuda::settings::prepare;
 use crate::kernels::packed;
+use crate::weights::source::ModelSource;
 
 /// A device that is ready to compute.
 #[derive(Clone, Debug)]
@@ -60,6 +61,12 @@ impl OpenDevice {
     /// Bits that an element of a matrix of bf16 takes there, if its numbers are like those of most.
     pub(super) fn bf16_bits(&self) -> usize {
         if Backend::of(&self.device).is_cpu() { packed::bits_of_bf16() } else { 16 }
+    }
+
+    /// As [`Self::bf16_bits`], where all of a checkpoint is told by one element type: whatever that is, most of one that
+    /// was quantized is not of bf16.
+    pub(super) fn bf16_bits_of(&self, source: &ModelSource) -> usize {
+        if source.was_quantized() { 16 } else { self.bf16_bits() }
     }
 }
 

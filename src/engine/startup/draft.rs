@@ -64,8 +64,7 @@ impl LoadedDraft {
         let layers = models::drafter_config(kind, &source.config).map_err(unusable)?;
         let dtype = layers.dtype();
         let stored = usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX);
-        let kind = config.weight_kind;
-        let bf16_bits = if source.was_quantized() { 16 } else { device.bf16_bits() };
+        let (kind, bf16_bits) = (config.weight_kind, device.bf16_bits_of(source));
         let fit = WeightsFit { stored, dtype, kind, bf16_bits };
         fit.check(device.memory()?.free, &device.name)?;
         let weights = source.weights(&device.device).with_progress(progress);

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use candle_core::quantized::GgmlDType;
+use half::bf16;
 use sconce_blocks::Kind;
 
 #[cfg(target_arch = "x86_64")]
@@ -14,7 +15,7 @@ use super::args::Layer;
 #[cfg(target_arch = "x86_64")]
 use super::block_tiles::TileBlocks;
 use super::blocks::BlockPanel;
-use super::dense::{DensePanel, Pairs, SingleF16, SingleF32, WidePairs};
+use super::dense::{DensePanel, Pairs, SingleF16, SingleF32, Step, WidePairs};
 use super::finish::FinishPanel;
 use super::job::{Job, Sums};
 #[cfg(target_arch = "x86_64")]
@@ -228,25 +229,13 @@ fn product(
             tiled.run(TilePanel { amx, x, weights, elements: steps, next, sums });
         }
         Kind::Ggml(GgmlDType::BF16) => {
-            let steps = k.div_ceil(2);
-            let rows = rows.start * steps..rows.end * steps;
-            match (matrix.twelve_bit_panel(panel), level.multiplies_pairs()) {
-                (Some(panel), true) => {
-                    let x = &x.pairs()[rows];
-                    level.run(DecodedPanel::<Pairs> { x, panel, next, sums, room: decoded });
-                }
-                (Some(panel), false) => {
-                    let x = &x.wide_pairs()[rows];
-                    level.run(DecodedPanel::<WidePairs> { x, panel, next, sums, room: decoded });
-                }
-                (None, true) => {
-                    let x = &x.pairs()[rows];
-                    level.run(DensePanel::<Pairs> { x, steps, panel: bytes, next, sums });
-                }
-                (None, false) => {
-                    let x = &x.wide_pairs()[rows];
-                    level.run(DensePanel::<WidePairs> { x, steps, panel: bytes, next, sums });
-                }
+            let pairs = k.div_ceil(2);
+            let rows = rows.start * pairs..rows.end * pairs;
+            let operand = Operand { matrix, panel, next, steps };
+            if level.multiplies_pairs() {
+                product_of_pairs::<Pairs>(level, &x.pairs()[rows], operand, sums, decoded);
+            } else {
+                product_of_pairs::<WidePairs>(level, &x.wide_pairs()[rows], operand, sums, decoded);
             }
         }
         Kind::W8A8 => {
@@ -278,5 +267,21 @@ fn product(
             };
             level.run(DensePanel::<SingleF32> { x: floats(), steps: k, panel, next: &[], sums });
         }),
+    }
+}
+
+/// Products with a panel of bf16, of a level without tiles.
+fn product_of_pairs<S: Step<Weight = [bf16; 2]>>(
+    level: Level,
+    x: &[S::Activation],
+    Operand { matrix, panel, next, steps }: Operand<'_>,
+    sums: &mut [Sums],
+    room: &mut Vec<Row>,
+) {
+    if let Some(panel) = matrix.twelve_bit_panel(panel) {
+        level.run(DecodedPanel::<S> { x, panel, next, sums, room });
+    } else {
+        let (steps, panel) = (steps.len().div_ceil(2), matrix.panel(panel));
+        level.run(DensePanel::<S> { x, steps, panel, next, sums });
     }
 }

@@ -28,6 +28,8 @@ pub(crate) const ROW_BYTES: usize = 192;
 const HALF: usize = PANEL;
 /// Exponents, each without its last bit, that have codes.
 const EXPONENTS: usize = 8;
+/// The largest code without a sign, which is the bit above it.
+const MOST: u8 = 7;
 /// One weight of so many may be an exception; a matrix with more is better left as it is.
 const EXCEPTION_OF: usize = 128;
 
@@ -77,7 +79,7 @@ impl TwelveBits {
     pub(super) fn panel<'a>(&'a self, panel: usize, bytes: &'a [u8]) -> TwelveBitPanel<'a> {
         let mut uppers = [0; 2 * EXPONENTS];
         for (code, upper) in (0..).zip(&mut uppers) {
-            *upper = (code & 8) << 4 | (self.least + (code & 7));
+            *upper = (code & 8) << 4 | (self.least + (code & MOST));
         }
         TwelveBitPanel { rows: bytes.as_chunks().0, uppers, exceptions: &self.exceptions[panel] }
     }
@@ -204,7 +206,7 @@ impl Kernel for Encode<'_> {
             if encode_row(least, from, to) {
                 let weights = &from.as_chunks::<2>().0[..2 * columns];
                 for (weight, [_, upper]) in (0..).zip(weights) {
-                    if !has_code(least, *upper) {
+                    if code_of(least, *upper) > MOST {
                         exceptions.push(Exception { row, weight, upper: *upper });
                     }
                 }
@@ -213,9 +215,10 @@ impl Kernel for Encode<'_> {
     }
 }
 
+/// The code of an upper byte without its sign; none if it is more than [`MOST`].
 #[inline(always)]
-fn has_code(least: u8, upper: u8) -> bool {
-    (upper & 127).wrapping_sub(least) < 8
+fn code_of(least: u8, upper: u8) -> u8 {
+    (upper & 127).wrapping_sub(least)
 }
 
 /// Encodes a row; whether a weight has no code.
@@ -231,9 +234,9 @@ fn encode_row(least: u8, from: &[u8; 4 * PANEL], to: &mut [u8; ROW_BYTES]) -> bo
             [lower[i], upper[i]] = *bytes;
         }
         for upper in &mut upper {
-            let code = (*upper & 127).wrapping_sub(least);
+            let code = code_of(least, *upper);
             beyond |= code;
-            *upper = code & 7 | *upper >> 4 & 8;
+            *upper = code & MOST | *upper >> 4 & 8;
         }
         put_in_places(&lower, lower_to);
         put_in_places(&upper, codes);
@@ -241,7 +244,7 @@ fn encode_row(least: u8, from: &[u8; 4 * PANEL], to: &mut [u8; ROW_BYTES]) -> bo
     for (to, (first, second)) in codes_to.iter_mut().zip(codes[0].iter().zip(&codes[1])) {
         *to = first | second << 4;
     }
-    beyond > 7
+    beyond > MOST
 }
 
 #[inline(always)]
